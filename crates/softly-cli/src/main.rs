@@ -1,0 +1,3 @@
+//! The `softly` program.
+
+fn main() {}

@@ -1,0 +1,6 @@
+//! Physics in plain `f64`: grids, derivative matrices, formulas, random fields and reference solvers.
+//!
+//! No tensor framework: everything here works on slices and can be checked by hand.
+
+pub mod derivative;
+pub mod grid;

@@ -1,0 +1,1 @@
+//! Diffusion models of PDE solutions that know their PDE softly.
