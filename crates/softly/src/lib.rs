@@ -1,1 +1,3 @@
 //! Diffusion models of PDE solutions that know their PDE softly.
+pub mod parameter;
+pub mod random;
