@@ -151,9 +151,9 @@ impl From<Vec<f64>> for Value {
 
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {
-        let bits = |value: &Self| matches!(value, Value::Number(_));
+        let is_number = |value: &Self| matches!(value, Value::Number(_));
         let same = || self.numbers().iter().map(|x| x.to_bits()).eq(other.numbers().iter().map(|x| x.to_bits()));
-        bits(self) == bits(other) && same()
+        is_number(self) == is_number(other) && same()
     }
 }
 

@@ -3,6 +3,25 @@
 //! A formula is literal about its discretisation: `laplacian(p)` is `dxx(p) + dyy(p)` with second-derivative matrices,
 //! `div(grad(p))` applies first-derivative matrices twice. What does not depend on a field or a run-time parameter is
 //! computed once, when the formula is compiled.
+//!
+//! ```
+//! use softly_pde::algebra::{F64Algebra, Value};
+//! use softly_pde::derivative::Scheme;
+//! use softly_pde::formula::{Symbols, compile};
+//! use softly_pde::grid::Grid;
+//!
+//! let grid = Grid::unit(8, 8);
+//! let symbols = Symbols { fields: vec!["u".into()], ..Symbols::new(grid.clone(), Scheme::OneSided2) };
+//! let residual = compile("laplacian(u) - 4", &symbols)?;
+//!
+//! let u: Vec<f64> = (0..64).map(|i| ((i / 8) as f64 / 7.0).powi(2) + ((i % 8) as f64 / 7.0).powi(2)).collect();
+//! let algebra = F64Algebra::new(grid);
+//! let tape = residual.forward(&algebra, &[u.into()]);
+//! assert!(tape.output().numbers().iter().all(|r| r.abs() < 1e-12));
+//! let gradient = residual.reverse(&algebra, &tape, Value::Number(1.0));
+//! assert!(gradient[0].is_some());
+//! # Ok::<(), softly_pde::formula_error::FormulaError>(())
+//! ```
 
 use std::collections::BTreeMap;
 use std::ops::Range;

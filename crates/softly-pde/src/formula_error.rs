@@ -29,7 +29,7 @@ pub enum Problem {
     #[error("the formula is empty")]
     Empty,
     /// More text than anybody writes by hand.
-    #[error("the formula has {length} bytes, at most {limit} are allowed")]
+    #[error("the formula is too long: {length} bytes (at most {limit} are allowed)")]
     TooLong {
         /// Bytes found.
         length: usize,
@@ -82,7 +82,7 @@ pub enum Problem {
     #[error("function `{0}` has no arguments here")]
     FunctionWithoutArguments(String),
     /// Too many or too few arguments.
-    #[error("`{function}` takes {expected} argument{}, found {found}", if *.expected == 1 { "" } else { "s" })]
+    #[error("`{function}` takes {expected} argument{} (found {found})", if *.expected == 1 { "" } else { "s" })]
     ArgumentCount {
         /// The function.
         function: &'static str,
@@ -92,7 +92,7 @@ pub enum Problem {
         found: usize,
     },
     /// A vector where only a scalar makes sense, or the other way round.
-    #[error("{place} must be a {expected}, found a {found}")]
+    #[error("{place} must be a {expected}, not a {found}")]
     WrongType {
         /// What has the wrong type.
         place: String,
@@ -121,7 +121,7 @@ pub enum Problem {
     #[error("this constant is not finite everywhere on the grid")]
     NotFinite,
     /// An array parameter that does not fit the grid.
-    #[error("parameter `{name}` has {found} values, the grid has {rows} x {cols} nodes")]
+    #[error("parameter `{name}` has {found} values for a grid of {rows} x {cols} nodes")]
     ParameterSize {
         /// The parameter.
         name: String,
@@ -136,7 +136,11 @@ pub enum Problem {
     #[error("`{0}` needs a grid, but the fields are single points, which have no derivatives")]
     DerivativeOfPoint(&'static str),
     /// A derivative along an axis with too few nodes for the stencil.
-    #[error("`{function}` with {scheme:?} needs at least {needed} nodes along {axis:?}, the grid has {found}")]
+    #[error(
+        "`{function}` with stencil `{}` needs at least {needed} nodes along {} (the grid has {found})",
+        scheme_name(*scheme),
+        axis_name(*axis)
+    )]
     TooFewNodes {
         /// The function.
         function: &'static str,
@@ -150,7 +154,7 @@ pub enum Problem {
         found: usize,
     },
     /// A derivative along an axis of no extent.
-    #[error("`{function}` needs a finite distance between nodes along {axis:?}, the grid has {spacing}")]
+    #[error("`{function}` needs nodes at a finite distance along {} (the grid has {spacing})", axis_name(*axis))]
     NoExtent {
         /// The function.
         function: &'static str,
@@ -171,6 +175,7 @@ impl Problem {
             Problem::UnexpectedCharacter('=') => {
                 "a residual is what should be zero: write `left - (right)`; `==` compares constants".into()
             }
+            Problem::Expected { found, .. } if found == "`*`" => "a power is written `a^b`".into(),
             Problem::BadNumber(_) => "numbers look like 1, 1.5 or 1e-3; write a product as `2*x`".into(),
             Problem::ChainedComparison => "multiply two comparisons: `(a < x)*(x < b)`".into(),
             Problem::UnknownName { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
@@ -186,6 +191,17 @@ impl Problem {
             Problem::TooFewNodes { .. } => "use a finer grid or another scheme".into(),
             _ => return None,
         })
+    }
+}
+
+fn scheme_name(scheme: Scheme) -> &'static str {
+    Scheme::ALL.iter().find(|(_, known)| *known == scheme).map_or("", |(name, _)| name)
+}
+
+fn axis_name(axis: Axis) -> &'static str {
+    match axis {
+        Axis::X => "x",
+        Axis::Y => "y",
     }
 }
 

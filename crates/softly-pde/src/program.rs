@@ -85,13 +85,8 @@ impl Program {
     }
 
     /// Number of operations, inputs and constants included.
-    pub fn len(&self) -> usize {
+    pub fn operations(&self) -> usize {
         self.ops.len()
-    }
-
-    /// Never: a formula has at least one operation.
-    pub fn is_empty(&self) -> bool {
-        self.ops.is_empty()
     }
 
     /// The formula's value R(inputs), with everything on the way.

@@ -101,7 +101,7 @@ fn constants_of_the_coordinates_are_arrays() {
 fn constant_work_is_done_when_compiling_and_common_work_once() {
     let mut symbols = symbols(Grid::unit(6, 5), &["p", "K"]);
     symbols.parameters.insert("f".into(), Parameter::Array(noise(30, 1).into()));
-    let len = |text: &str| compile(text, &symbols).unwrap().len();
+    let len = |text: &str| compile(text, &symbols).unwrap().operations();
     // The field, the folded array, their sum.
     assert_eq!(len("p + sin(x)*laplacian(f) + 0"), 5);
     assert_eq!(len("p + (sin(x)*laplacian(f) + 0)"), 3);
@@ -143,6 +143,42 @@ fn darcy_in_either_form_is_exact_on_low_polynomials() {
     assert_close(&run("K*laplacian(p) + dot(grad(K), grad(p))", &symbols, &[&p, &k]), &expected, 1e-12);
     assert_close(&run("div(K*grad(p))", &symbols, &[&p, &k]), &expected, 1e-12);
     assert_close(&run("dx(K*dx(p)) + dy(K*dy(p))", &symbols, &[&p, &k]), &expected, 1e-12);
+}
+
+/// One smooth random sample of p and K and the expanded residual that PIDM computes from it in `f32`, with PIDM's sign.
+#[test]
+fn darcy_is_that_of_pidm() {
+    let numbers: Vec<f64> = include_bytes!("data/darcy_residual.f32")
+        .chunks_exact(4)
+        .map(|bytes| f64::from(f32::from_le_bytes(bytes.try_into().unwrap())))
+        .collect();
+    let [p, k, minus_expected] = [0, 1, 2].map(|i| &numbers[i * 4096..(i + 1) * 4096]);
+    let mut symbols = symbols(Grid::unit(64, 64), &["p", "K"]);
+    let f = evaluate_constant("10*(x<=0.125)*(y<=0.125) - 10*(x>=0.875)*(y>=0.875)", &symbols).unwrap();
+    symbols.parameters.insert("f".into(), Parameter::Array(f.into()));
+    let found = run("K*laplacian(p) + dot(grad(K), grad(p)) + f", &symbols, &[p, k]);
+    let scale = minus_expected.iter().fold(0.0, |scale: f64, e| scale.max(e.abs()));
+    for (found, minus_expected) in found.iter().zip(minus_expected) {
+        assert!((found + minus_expected).abs() < 2e-5 * scale, "{found} instead of {}", -minus_expected);
+    }
+}
+
+/// One smooth random sample of u and a and the residual on interior nodes that `FunDPS` computes from it for k = 1.
+#[test]
+fn helmholtz_is_that_of_fundps() {
+    let n = 48;
+    let numbers: Vec<f64> = include_bytes!("data/helmholtz_residual.f64")
+        .chunks_exact(8)
+        .map(|bytes| f64::from_le_bytes(bytes.try_into().unwrap()))
+        .collect();
+    let (u, rest) = numbers.split_at(n * n);
+    let (a, expected) = rest.split_at(n * n);
+    let mut symbols = symbols(Grid::unit(n, n), &["u", "a"]);
+    symbols.parameters.insert("k".into(), Parameter::Number(1.0));
+    let found = run("laplacian(u) + k^2*u - a", &symbols, &[u, a]);
+    let interior = |i: &usize| (1..n - 1).contains(&(i / n)) && (1..n - 1).contains(&(i % n));
+    let found: Vec<f64> = (0..n * n).filter(interior).map(|i| found[i]).collect();
+    assert_close(&found, expected, 1e-10);
 }
 
 #[test]
@@ -250,6 +286,11 @@ fn errors_point_at_the_place_and_suggest_a_name() {
     );
     assert!(error("p + q").to_string().ends_with("hint: known names are p, K, f, r, short, x, y, pi, sqrt, abs, exp, log, sin, cos, tanh, min, max, dx, dy, dxx, dyy, laplacian, grad, div, dot"));
     assert_eq!(error("(p +\n\tK").to_string(), "this parenthesis is never closed at column 1\n  (p +  K\n  ^");
+    assert_eq!(
+        error("K*sqrt(2*grad(p))").to_string(),
+        "the argument of `sqrt` must be a scalar, not a vector at column 8\n  K*sqrt(2*grad(p))\n         ^^^^^^^^^\n\
+         hint: `dot(a, b)` and `div(a)` make scalars of vectors"
+    );
     let long = format!("{}sin(q){}", "p + ".repeat(100), " + p".repeat(100));
     let lines = error(&long).to_string();
     let lines: Vec<&str> = lines.lines().collect();
@@ -327,6 +368,11 @@ fn derivatives_need_a_grid_that_carries_them() {
     let flat = Grid { x: [1.0, 1.0], ..Grid::unit(8, 8) };
     assert!(matches!(problem("laplacian(p)", flat), Problem::NoExtent { axis: Axis::X, .. }));
     assert!(compile("dx(p)", &symbols(Grid::unit(8, 1), &["p"])).is_ok());
+    assert_eq!(
+        compile("1 + dy(p)", &symbols(Grid::unit(8, 3), &["p"])).unwrap_err().to_string(),
+        "`dy` with stencil `one-sided-2` needs at least 4 nodes along y (the grid has 3) at column 5\n  \
+         1 + dy(p)\n      ^^\nhint: use a finer grid or another scheme"
+    );
 }
 
 #[test]
