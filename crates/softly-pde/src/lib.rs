@@ -2,5 +2,11 @@
 //!
 //! No tensor framework: everything here works on slices and can be checked by hand.
 
+pub mod algebra;
 pub mod derivative;
+pub mod formula;
+pub mod formula_error;
 pub mod grid;
+mod lexer;
+mod parser;
+pub mod program;
