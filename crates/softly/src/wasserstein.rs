@@ -166,6 +166,9 @@ const NONE: u32 = u32::MAX;
 /// Nearest partners of every point that enter the first list of pairs.
 const NEAR: usize = 10;
 
+/// Pivots per node after which the tolerance doubles.
+const PATIENCE: usize = 1000;
+
 /// A pair considered for entering the basis.
 #[derive(Clone, Copy)]
 struct Arc {
@@ -203,8 +206,9 @@ struct Simplex {
     root: u32,
     unit: f64,
     arcs: Vec<Arc>,
-    /// Reduced costs above minus this are round-off: sums of up to n + m costs.
+    /// Reduced costs above minus this are round-off, which accumulates along the paths of the tree.
     tolerance: f64,
+    pivots: usize,
     stack: Vec<u32>,
 }
 
@@ -215,13 +219,14 @@ impl Simplex {
         let node = Node { parent: NONE, first_child: NONE, next: NONE, previous: NONE, size: 1, cost: 0.0, flow: 0.0 };
         let mut simplex = Self {
             arcs: near_arcs(&sources, &sinks),
-            tolerance: f64::EPSILON * (n + m) as f64 * extent(&sources, &sinks),
+            tolerance: 4.0 * f64::EPSILON * ((n + m) as f64).sqrt() * extent(&sources, &sinks),
             sources,
             sinks,
             nodes: vec![node; n + m],
             potential: vec![0.0; n + m],
             root: n as u32,
             unit: 4.0 * n as f64,
+            pivots: 0,
             stack: Vec::new(),
         };
         simplex.plant();
@@ -475,6 +480,11 @@ impl Simplex {
             if let Some(arc) = entering {
                 self.pivot(arc);
                 unimproved = 0;
+                self.pivots += 1;
+                // Far more pivots than any cloud needs mean that round-off is being chased.
+                if self.pivots.is_multiple_of(PATIENCE * self.nodes.len()) {
+                    self.tolerance *= 2.0;
+                }
             }
         }
     }
