@@ -626,7 +626,7 @@ mod tests {
             assert!(i < n && j >= n);
             assert_eq!(node.cost, distance(a[i], b[j - n]));
             let units = (node.flow / simplex.unit).round();
-            assert!(units >= 0.0);
+            assert!(units >= 0.0 && node.flow >= 1.0);
             left[i] -= units;
             left[j] -= units;
         }
