@@ -249,7 +249,7 @@ mod tests {
             })
             .unzip();
         let (one, two) = (Summary::of(&one), Summary::of(&two));
-        // Bands of four standard errors about simulated values.
+        // The expected values are themselves means of 30 draws; the bands allow for their error (0.002 and 0.004) too.
         assert!((one.mean - 0.047).abs() < 0.004, "{one:?}");
         assert!((two.mean - 0.065).abs() < 0.006, "{two:?}");
         assert!((two.two_sd - 0.044).abs() < 0.012, "{two:?}");
