@@ -53,12 +53,12 @@ impl<const D: usize> AnyParameter for Parameter<D> {
 
 /// The row-major values of a tensor as `f32`.
 pub fn to_vec<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.into_data().convert::<f32>().into_vec().expect("converted to f32")
+    tensor.into_data().convert::<f32>().try_into_vec().expect("converted to f32")
 }
 
 /// The row-major values of a tensor as `f64`.
 pub fn to_vec_f64<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-    tensor.into_data().convert::<f64>().into_vec().expect("converted to f64")
+    tensor.into_data().convert::<f64>().try_into_vec().expect("converted to f64")
 }
 
 /// What a visitor is called with: the parameter's full name and the parameter.

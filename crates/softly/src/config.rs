@@ -1,0 +1,506 @@
+//! Configuration: presets, files and `--set a.b=c`, merged in that order and checked as a whole.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use softly_pde::grid::Grid;
+use toml::{Table, Value};
+
+use crate::constraint::ConstraintConfig;
+use crate::error::{Error, Result, nearest};
+use crate::files::read_text;
+use crate::objective::{Objective, Weight};
+use crate::optimizer::{Adam, Ema, Schedule};
+use crate::noise::NoiseDist;
+use crate::sampler::{Sampler, Solver};
+use crate::scd::{Auto, Lambda, ScdConfig};
+use crate::toy::Shape;
+
+/// Everything that defines a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Where the data come from.
+    pub data: DataConfig,
+    /// The network and what is put on top of it.
+    pub denoiser: DenoiserConfig,
+    /// What training minimises.
+    pub objective: Objective,
+    /// How samples are drawn.
+    pub sampler: Sampler,
+    /// How training proceeds.
+    pub train: TrainConfig,
+    /// The constraint that the method is given; it may be wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<ConstraintConfig>,
+    /// The constraint that metrics use: the true one. By default the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub truth: Option<ConstraintConfig>,
+    /// Named variations of this configuration, chosen with `--method`: tables that are laid over it.
+    #[serde(skip_serializing_if = "Table::is_empty")]
+    pub methods: Table,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            data: DataConfig::default(),
+            denoiser: DenoiserConfig::default(),
+            objective: Objective::default(),
+            sampler: Sampler::default(),
+            train: TrainConfig::default(),
+            constraint: None,
+            truth: None,
+            methods: Table::new(),
+        }
+    }
+}
+
+/// Where the data come from: a dataset folder, or a generator.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DataConfig {
+    /// A dataset folder; if absent the data are generated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// What to generate.
+    pub generator: Generator,
+    /// Training samples.
+    pub count: usize,
+    /// Held-out samples.
+    pub valid: usize,
+    /// Seed of the data; runs with different training seeds share them.
+    pub seed: u64,
+    /// How channels are normalised for the network.
+    pub normalise: Normalise,
+    /// Standard deviation of the normalised data, or `auto` to measure it.
+    pub sigma_data: SigmaData,
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        Self {
+            path: None,
+            generator: Generator::Points { curve: Shape::Circle, noise: 0.0 },
+            count: 10_000,
+            valid: 1_000,
+            seed: 0,
+            normalise: Normalise::None,
+            sigma_data: SigmaData::Auto(Auto::Auto),
+        }
+    }
+}
+
+/// A source of data.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Generator {
+    /// Points of a closed curve.
+    Points {
+        /// The curve.
+        curve: Shape,
+        /// Standard deviation of Gaussian noise on the points.
+        #[serde(default)]
+        noise: f64,
+    },
+}
+
+/// How channels are normalised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Normalise {
+    /// Not at all: the network sees physical units.
+    None,
+    /// Each channel to mean 0 and standard deviation sigma_data.
+    Std,
+}
+
+/// sigma_data: given, or measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum SigmaData {
+    /// A given value.
+    Number(f64),
+    /// Measured over all channels of the training data (0.5 if channels are normalised).
+    Auto(Auto),
+}
+
+/// The denoiser.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DenoiserConfig {
+    /// How the network is wrapped.
+    pub precondition: PreconditionKind,
+    /// The network.
+    pub backbone: BackboneConfig,
+    /// The soft constraint, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scd: Option<ScdConfig>,
+}
+
+impl Default for DenoiserConfig {
+    fn default() -> Self {
+        Self { precondition: PreconditionKind::Edm, backbone: BackboneConfig::Mlp { hidden: 128 }, scd: None }
+    }
+}
+
+/// How a network becomes a denoiser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PreconditionKind {
+    /// EDM's preconditioning.
+    Edm,
+    /// A DDPM network that predicts x0 from the index of a cosine noise level.
+    Ddpm,
+}
+
+/// A network.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum BackboneConfig {
+    /// Three linear layers, modulated by the noise level.
+    Mlp {
+        /// Hidden units.
+        hidden: usize,
+    },
+    /// PIDM's three linear layers with a learned row per noise level (for `precondition = "ddpm"`).
+    LevelMlp {
+        /// Hidden units.
+        hidden: usize,
+        /// Noise levels.
+        levels: usize,
+    },
+}
+
+/// How training proceeds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainConfig {
+    /// Optimiser steps.
+    pub iterations: u64,
+    /// Samples per step.
+    pub batch: usize,
+    /// Learning rate.
+    pub rate: f64,
+    /// How the rate changes.
+    pub schedule: Schedule,
+    /// Adam's constants.
+    pub adam: Adam,
+    /// Largest norm of the gradient.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip: Option<f64>,
+    /// The running average that samples are drawn with.
+    pub ema: Ema,
+    /// Seed of weights, order and noise.
+    pub seed: u64,
+    /// Steps between lines of `metrics.jsonl`.
+    pub log_every: u64,
+    /// Steps between checkpoints.
+    pub checkpoint_every: u64,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self {
+            iterations: 78_000,
+            batch: 128,
+            rate: 1e-4,
+            schedule: Schedule::Constant,
+            adam: Adam { betas: [0.9, 0.999], eps: 1e-8 },
+            clip: None,
+            ema: Ema::Constant { decay: 0.99 },
+            seed: 0,
+            log_every: 500,
+            checkpoint_every: 10_000,
+        }
+    }
+}
+
+/// The presets compiled into the program, by name.
+pub const PRESETS: &[(&str, &str)] = &[
+    ("circle-demo", include_str!("../../../presets/circle-demo.toml")),
+    ("circle-cpu", include_str!("../../../presets/circle-cpu.toml")),
+    ("circle-paper", include_str!("../../../presets/circle-paper.toml")),
+];
+
+/// The text of a preset.
+pub fn preset(name: &str) -> Result<&'static str> {
+    PRESETS.iter().find(|(n, _)| *n == name).map(|(_, text)| *text).ok_or_else(|| {
+        let hint = nearest(name, PRESETS.iter().map(|(n, _)| *n))
+            .map_or_else(|| "`softly presets` lists them".to_string(), |n| format!("did you mean `{n}`?"));
+        Error::input("--preset", format!("there is no preset `{name}`")).hint(hint)
+    })
+}
+
+/// Layers of configuration, lowest first.
+#[derive(Debug, Clone, Default)]
+pub struct Layers {
+    table: Table,
+}
+
+impl Layers {
+    /// No layer yet: every setting has its default.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a preset.
+    pub fn preset(self, name: &str) -> Result<Self> {
+        self.text(preset(name)?, &format!("preset {name}"))
+    }
+
+    /// Adds a file. Relative paths in it stay relative to the working folder.
+    pub fn file(self, path: &Path) -> Result<Self> {
+        let text = read_text(path)?;
+        self.text(&text, &path.display().to_string())
+    }
+
+    /// Adds a TOML text; `place` names it in errors.
+    pub fn text(mut self, text: &str, place: &str) -> Result<Self> {
+        // Every setting has a default, so a layer alone must already make sense: errors point into its own text.
+        toml::from_str::<Config>(text).map_err(|e| parse_error(place, &e))?;
+        let table: Table = toml::from_str(text).map_err(|e| parse_error(place, &e))?;
+        merge(&mut self.table, table);
+        Ok(self)
+    }
+
+    /// Lays the named method's table over what is there.
+    pub fn method(mut self, name: &str) -> Result<Self> {
+        let methods = self.table.get("methods").and_then(Value::as_table).cloned().unwrap_or_default();
+        let Some(Value::Table(chosen)) = methods.get(name) else {
+            let known = methods.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let hint = nearest(name, methods.keys().map(String::as_str)).map(|n| format!("did you mean `{n}`?"));
+            return Err(Error::input("--method", format!("there is no method `{name}`; there are: {known}"))
+                .hint(hint.unwrap_or_default()));
+        };
+        merge(&mut self.table, chosen.clone());
+        Ok(self)
+    }
+
+    /// Adds one `a.b.c=value` setting; the value is TOML, or a bare word.
+    pub fn set(mut self, assignment: &str) -> Result<Self> {
+        let place = format!("--set {assignment}");
+        let Some((key, text)) = assignment.split_once('=') else {
+            return Err(Error::input(place, "expected key=value").hint("for example --set train.iterations=1000"));
+        };
+        let parse = |text: &str| toml::from_str::<Table>(&format!("value = {text}")).ok()?.remove("value");
+        let value = parse(text).unwrap_or_else(|| Value::String(text.trim().to_string()));
+        let mut layer = value;
+        for part in key.trim().split('.').rev() {
+            layer = Value::Table(Table::from_iter([(part.to_string(), layer)]));
+        }
+        if let Value::Table(layer) = layer {
+            merge(&mut self.table, layer);
+        }
+        // Check now, so that the error names this setting.
+        self.clone().finish(&place)?;
+        Ok(self)
+    }
+
+    /// The merged configuration; `place` names it in errors.
+    pub fn finish(self, place: &str) -> Result<Config> {
+        let mut config: Config = Config::deserialize(Value::Table(self.table)).map_err(|e| parse_error(place, &e))?;
+        config.methods = Table::new();
+        config.check()?;
+        Ok(config)
+    }
+}
+
+/// Lays `upper` over `lower`, table by table. A table with another `kind` or `shape` replaces the old one whole: the
+/// settings of one kind mean nothing to another.
+fn merge(lower: &mut Table, upper: Table) {
+    for (key, value) in upper {
+        match (lower.get_mut(&key), value) {
+            (Some(Value::Table(old)), Value::Table(new)) => {
+                let replaced = ["kind", "shape"].iter().any(|tag| new.get(*tag).is_some_and(|v| old.get(*tag) != Some(v)));
+                if replaced { *old = new } else { merge(old, new) }
+            }
+            (_, value) => {
+                lower.insert(key, value);
+            }
+        }
+    }
+}
+
+/// TOML's own message (line, caret) with the nearest known key as a hint.
+fn parse_error(place: &str, error: &toml::de::Error) -> Error {
+    let message = error.message();
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let hint = if message.starts_with("unknown") {
+        let wrong = quoted.next().unwrap_or_default();
+        nearest(wrong, quoted).map(|n| format!("did you mean `{n}`?"))
+    } else {
+        None
+    };
+    Error::input(place, error.to_string().trim_end()).hint(hint.unwrap_or_default())
+}
+
+impl Config {
+    /// Refuses settings that cannot work, whatever the data.
+    pub fn check(&self) -> Result<()> {
+        let positive = |place: &str, value: f64| {
+            if value.is_finite() && value > 0.0 {
+                Ok(())
+            } else {
+                Err(Error::input(place, format!("expected a positive number, found {value}")))
+            }
+        };
+        let at_least_one = |place: &str, value: u64| {
+            if value >= 1 { Ok(()) } else { Err(Error::input(place, format!("expected at least 1, found {value}"))) }
+        };
+        at_least_one("data.count", self.data.count as u64)?;
+        at_least_one("data.valid", self.data.valid as u64)?;
+        if let SigmaData::Number(sigma) = self.data.sigma_data {
+            positive("data.sigma_data", sigma)?;
+        }
+        let Generator::Points { curve, noise } = &self.data.generator;
+        if !(noise.is_finite() && *noise >= 0.0) {
+            return Err(Error::input("data.generator.noise", format!("expected a number ≥ 0, found {noise}")));
+        }
+        if let Shape::Chop { alpha } = curve
+            && !(0.0..=std::f64::consts::PI).contains(alpha)
+        {
+            let problem = format!("expected an angle from 0 to π, found {alpha}");
+            return Err(Error::input("data.generator.curve.alpha", problem));
+        }
+        match self.denoiser.backbone {
+            BackboneConfig::Mlp { hidden } => at_least_one("denoiser.backbone.hidden", hidden as u64)?,
+            BackboneConfig::LevelMlp { hidden, levels } => {
+                at_least_one("denoiser.backbone.hidden", hidden as u64)?;
+                at_least_one("denoiser.backbone.levels", levels as u64)?;
+            }
+        }
+        let levels = matches!(self.denoiser.backbone, BackboneConfig::LevelMlp { .. });
+        if levels != (self.denoiser.precondition == PreconditionKind::Ddpm) {
+            return Err(Error::input("denoiser.backbone", "`level-mlp` and the precondition `ddpm` go together only"));
+        }
+        match self.objective.noise {
+            NoiseDist::LogNormal { std, .. } => positive("objective.noise.std", std)?,
+            NoiseDist::TruncLogNormal { std, min, .. } => {
+                positive("objective.noise.std", std)?;
+                if let Some(min) = min {
+                    positive("objective.noise.min", min)?;
+                }
+            }
+            NoiseDist::Cosine { steps, .. } => at_least_one("objective.noise.steps", steps as u64)?,
+        }
+        if let Weight::MinSnr { max } = self.objective.weight {
+            positive("objective.weight.max", max)?;
+        }
+        self.check_sampler(positive)?;
+        at_least_one("train.iterations", self.train.iterations)?;
+        at_least_one("train.batch", self.train.batch as u64)?;
+        at_least_one("train.log_every", self.train.log_every)?;
+        at_least_one("train.checkpoint_every", self.train.checkpoint_every)?;
+        positive("train.rate", self.train.rate)?;
+        if let Some(clip) = self.train.clip {
+            positive("train.clip", clip)?;
+        }
+        if let Some(scd) = self.denoiser.scd {
+            at_least_one("denoiser.scd.hidden", scd.hidden as u64)?;
+            if let Lambda::Number(lambda) = scd.lambda
+                && !(lambda.is_finite() && lambda >= 0.0)
+            {
+                return Err(Error::input("denoiser.scd.lambda", format!("expected a number ≥ 0, found {lambda}")));
+            }
+        }
+        let needs = [
+            ("denoiser.scd", self.denoiser.scd.is_some()),
+            ("objective.regulariser", self.objective.regulariser.is_some()),
+            ("sampler.guidance", self.sampler.guidance.is_some()),
+        ];
+        if let (None, Some((place, _))) = (&self.constraint, needs.iter().find(|(_, used)| *used)) {
+            return Err(Error::input(place, "needs a [constraint] table, and there is none"));
+        }
+        Ok(())
+    }
+
+    fn check_sampler(&self, positive: impl Fn(&str, f64) -> Result<()>) -> Result<()> {
+        let s = &self.sampler;
+        positive("sampler.sigma_min", s.sigma_min)?;
+        positive("sampler.sigma_max", s.sigma_max)?;
+        positive("sampler.rho", s.rho)?;
+        if s.steps == 0 {
+            return Err(Error::input("sampler.steps", "expected at least 1 step, found 0").hint("the default is 100"));
+        }
+        if s.sigma_min >= s.sigma_max {
+            let problem = format!("expected sigma_min < sigma_max, found {} and {}", s.sigma_min, s.sigma_max);
+            return Err(Error::input("sampler.sigma_min", problem));
+        }
+        if let (BackboneConfig::LevelMlp { levels, .. }, Solver::Ancestral) = (&self.denoiser.backbone, s.solver)
+            && *levels != s.steps
+        {
+            let problem = format!("the network knows {levels} noise levels, the sampler has {} steps", s.steps);
+            return Err(Error::input("sampler.steps", problem));
+        }
+        Ok(())
+    }
+
+    /// The configuration as TOML.
+    pub fn to_toml(&self) -> String {
+        toml::to_string_pretty(self).expect("a configuration is always valid TOML")
+    }
+
+    /// The grid of the generated data.
+    pub fn generated_grid(&self) -> Grid {
+        match self.data.generator {
+            Generator::Points { .. } => Grid::point(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_and_method_is_valid_and_survives_a_round_trip() {
+        for (name, _) in PRESETS {
+            let layers = Layers::new().preset(name).unwrap();
+            let methods: Vec<String> = layers.table["methods"].as_table().unwrap().keys().cloned().collect();
+            for method in methods {
+                let config = layers.clone().method(&method).unwrap().finish(name).unwrap();
+                let again = Layers::new().text(&config.to_toml(), "again").unwrap().finish("again").unwrap();
+                assert_eq!(config, again, "{name} {method}");
+            }
+        }
+    }
+
+    fn message(result: Result<impl std::fmt::Debug>) -> String {
+        let error = result.unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        error.to_string()
+    }
+
+    #[test]
+    fn typos_name_the_line_and_the_nearest_key() {
+        let text = "[train]\nitertions = 5\n";
+        let said = message(Layers::new().text(text, "my.toml"));
+        assert!(said.contains("my.toml") && said.contains("line 2") && said.contains("did you mean `iterations`?"), "{said}");
+        let said = message(Layers::new().set("train.batches=3"));
+        assert!(said.contains("--set train.batches=3") && said.contains("did you mean `batch`?"), "{said}");
+        let said = message(Layers::new().set("train.batch=many"));
+        assert!(said.contains("--set train.batch=many") && said.contains("invalid type"), "{said}");
+    }
+
+    #[test]
+    fn impossible_settings_are_refused_by_name() {
+        for (setting, place) in [
+            ("sampler.steps=0", "sampler.steps"),
+            ("sampler.sigma_min=-0.1", "sampler.sigma_min"),
+            ("sampler.sigma_min=100", "sampler.sigma_min"),
+            ("data.count=0", "data.count"),
+            ("train.rate=-1", "train.rate"),
+            ("objective.noise.std=0", "objective.noise.std"),
+            ("denoiser.scd.hidden=3", "denoiser.scd"),
+        ] {
+            let set = if setting.contains("noise.std") {
+                Layers::new().set("objective.noise={kind='log-normal', mean=-1.2, std=0.0}")
+            } else {
+                Layers::new().set(setting)
+            };
+            let said = message(set);
+            assert!(said.starts_with(place), "{setting}: {said}");
+        }
+    }
+}

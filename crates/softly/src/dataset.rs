@@ -1,0 +1,132 @@
+//! Data: samples of one or several fields on a grid.
+
+use softly_pde::grid::Grid;
+
+use crate::config::{Config, Generator, Normalise, SigmaData};
+use crate::error::{Error, Result};
+use crate::random::{Purpose, Stream};
+use crate::units::Units;
+
+/// Samples in physical units.
+#[derive(Debug, Clone)]
+pub struct Dataset {
+    /// Names of the fields: the channels.
+    pub fields: Vec<String>,
+    /// The grid they live on.
+    pub grid: Grid,
+    /// Training samples, `[N, C, H, W]` row-major.
+    pub train: Vec<f32>,
+    /// Held-out samples, likewise.
+    pub valid: Vec<f32>,
+}
+
+impl Dataset {
+    /// The data that `config` asks for.
+    pub fn from_config(config: &Config) -> Result<Self> {
+        if let Some(path) = &config.data.path {
+            return Err(Error::input(path.display(), "dataset folders are not readable yet; leave out data.path"));
+        }
+        let Generator::Points { curve, noise } = config.data.generator;
+        let seed = config.data.seed;
+        let points = |purpose, count: usize| {
+            (0..count as u64).flat_map(|i| curve.sample(noise, &mut Stream::new(seed, purpose, i))).map(|v| v as f32).collect()
+        };
+        Ok(Self {
+            fields: vec!["x".into(), "y".into()],
+            grid: Grid::point(),
+            train: points(Purpose::TrainData, config.data.count),
+            valid: points(Purpose::ValidData, config.data.valid),
+        })
+    }
+
+    /// Numbers per sample.
+    pub fn sample_len(&self) -> usize {
+        self.fields.len() * self.grid.len()
+    }
+
+    /// Training samples.
+    pub fn train_count(&self) -> usize {
+        self.train.len() / self.sample_len()
+    }
+
+    /// Held-out samples.
+    pub fn valid_count(&self) -> usize {
+        self.valid.len() / self.sample_len()
+    }
+
+    /// Shape of a sample, `[C, H, W]`.
+    pub fn shape(&self) -> [usize; 3] {
+        [self.fields.len(), self.grid.rows, self.grid.cols]
+    }
+
+    /// Refuses empty data and data that are not finite.
+    pub fn check(&self) -> Result<()> {
+        for (split, values) in [("train", &self.train), ("valid", &self.valid)] {
+            if values.is_empty() {
+                return Err(Error::input(format!("{split} data"), "expected at least one sample, found none"));
+            }
+            if let Some(bad) = values.iter().position(|v| !v.is_finite()) {
+                let (sample, inside) = (bad / self.sample_len(), bad % self.sample_len());
+                let field = &self.fields[inside / self.grid.len()];
+                return Err(Error::input(
+                    format!("{split} data, field `{field}`"),
+                    format!("expected finite numbers, found {} in sample {sample}", values[bad]),
+                )
+                .hint("drop or repair that sample"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A fingerprint of the samples.
+    pub fn hash(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        for value in self.train.iter().chain(&self.valid) {
+            hasher.update(&value.to_le_bytes());
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+
+    /// The units of the network's channels and sigma_data, as `config` asks.
+    pub fn units(&self, config: &Config) -> (Units, f64) {
+        let nodes = self.grid.len();
+        let channels = self.fields.len();
+        let moments = |select: &dyn Fn(usize) -> bool| {
+            let values = || self.train.iter().enumerate().filter(|(i, _)| select(*i)).map(|(_, &v)| f64::from(v));
+            let n = values().count() as f64;
+            let mean = values().sum::<f64>() / n;
+            (mean, (values().map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt())
+        };
+        match config.data.normalise {
+            Normalise::None => {
+                let sigma_data = match config.data.sigma_data {
+                    SigmaData::Number(sigma) => sigma,
+                    SigmaData::Auto(_) => moments(&|_| true).1,
+                };
+                (Units::identity(channels), sigma_data)
+            }
+            Normalise::Std => {
+                let sigma_data = match config.data.sigma_data {
+                    SigmaData::Number(sigma) => sigma,
+                    SigmaData::Auto(_) => 0.5,
+                };
+                let of_channel = |c: usize| moments(&|i| (i / nodes) % channels == c);
+                let (mean, std): (Vec<f64>, Vec<f64>) = (0..channels).map(of_channel).unzip();
+                (Units { mean, scale: std.iter().map(|s| s / sigma_data).collect() }, sigma_data)
+            }
+        }
+    }
+
+    /// Samples with the given indices, normalised by `units`, `[N, C, H, W]` row-major.
+    pub fn batch(values: &[f32], indices: &[usize], sample_len: usize, nodes: usize, units: &Units) -> Vec<f32> {
+        let sample = |&i: &usize| &values[i * sample_len..(i + 1) * sample_len];
+        if units.is_identity() {
+            return indices.iter().flat_map(sample).copied().collect();
+        }
+        let normalise = |(i, &v): (usize, &f32)| {
+            let channel = i / nodes;
+            ((f64::from(v) - units.mean[channel]) / units.scale[channel]) as f32
+        };
+        indices.iter().flat_map(|i| sample(i).iter().enumerate().map(normalise)).collect()
+    }
+}

@@ -1,0 +1,135 @@
+//! From a configuration to a denoiser.
+
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+use softly_pde::grid::Grid;
+
+use crate::config::{BackboneConfig, Config, PreconditionKind, SigmaData};
+use crate::constraint::SoftConstraint;
+use crate::dataset::Dataset;
+use crate::ddpm::Ddpm;
+use crate::denoiser::{Backbone, Denoiser, Edm};
+use crate::error::Result;
+use crate::mlp::{LevelMlp, Mlp};
+use crate::noise::NoiseDist;
+use crate::random::{Purpose, Stream};
+use crate::scd::{Gamma, Lambda, SoftlyConstrained, automatic_lambda};
+use crate::units::Units;
+
+/// What a model needs to know of its data.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DataSpec {
+    /// Names of the channels.
+    pub fields: Vec<String>,
+    /// The grid they live on.
+    pub grid: Grid,
+    /// Physical units of the channels.
+    pub units: Units,
+}
+
+impl DataSpec {
+    /// Shape of a sample, `[C, H, W]`.
+    pub fn shape(&self) -> [usize; 3] {
+        [self.fields.len(), self.grid.rows, self.grid.cols]
+    }
+}
+
+/// A configuration in which nothing is left to be found out, with its data's description: enough to build the model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Blueprint {
+    /// The configuration; no `auto` is left in it.
+    pub config: Config,
+    /// The data's description.
+    pub data: DataSpec,
+}
+
+/// A denoiser with what belongs to it.
+pub struct Model {
+    /// The denoiser.
+    pub denoiser: Box<dyn Denoiser>,
+    /// The constraint that the method was given, if any.
+    pub constraint: Option<Arc<SoftConstraint>>,
+    /// Standard deviation of the normalised data.
+    pub sigma_data: f64,
+    /// Shape of a sample, `[C, H, W]`.
+    pub shape: [usize; 3],
+}
+
+impl Blueprint {
+    /// Finds out every `auto` of `config` from the data.
+    pub fn new(config: &Config, dataset: &Dataset) -> Result<Self> {
+        let (units, sigma_data) = dataset.units(config);
+        let mut config = config.clone();
+        config.data.sigma_data = SigmaData::Number(sigma_data);
+        if let NoiseDist::TruncLogNormal { min, .. } = &mut config.objective.noise {
+            // Samplers end at sigma_min, so that is the lowest noise worth training on.
+            min.get_or_insert(config.sampler.sigma_min);
+        }
+        let data = DataSpec { fields: dataset.fields.clone(), grid: dataset.grid.clone(), units };
+        let mut blueprint = Self { config, data };
+        if let Some(constraint) = blueprint.constraint()?
+            && let Some(scd) = &mut blueprint.config.denoiser.scd
+            && let Lambda::Auto(_) = scd.lambda
+        {
+            scd.lambda = Lambda::Number(automatic_lambda(&constraint, scd.scale, blueprint.data.shape(), sigma_data));
+        }
+        Ok(blueprint)
+    }
+
+    /// The standard deviation of the normalised data.
+    pub fn sigma_data(&self) -> f64 {
+        match self.config.data.sigma_data {
+            SigmaData::Number(sigma) => sigma,
+            SigmaData::Auto(_) => unreachable!("a blueprint has no auto left"),
+        }
+    }
+
+    /// The constraint that the method is given, compiled.
+    pub fn constraint(&self) -> Result<Option<SoftConstraint>> {
+        let DataSpec { fields, grid, units } = &self.data;
+        self.config.constraint.as_ref().map(|c| SoftConstraint::new(c, fields, grid, units)).transpose()
+    }
+
+    /// The constraint that metrics use: `[truth]`, or else the method's own.
+    pub fn truth(&self) -> Result<Option<SoftConstraint>> {
+        let DataSpec { fields, grid, units } = &self.data;
+        let config = self.config.truth.as_ref().or(self.config.constraint.as_ref());
+        config.map(|c| SoftConstraint::new(c, fields, grid, units)).transpose()
+    }
+
+    /// Builds the model with initial weights. They are tracked for gradients when the device does so.
+    pub fn build(&self, device: &Device) -> Result<Model> {
+        let config = &self.config;
+        let shape = self.data.shape();
+        let sigma_data = self.sigma_data();
+        let constraint = self.constraint()?.map(Arc::new);
+        // The base and γ have streams of their own: SCD's base starts from vanilla's very weights.
+        let mut stream = Stream::new(config.train.seed, Purpose::Weights, 0);
+        let channels = shape.iter().product();
+        let backbone: Box<dyn Backbone> = match config.denoiser.backbone {
+            BackboneConfig::Mlp { hidden } => Box::new(Mlp::new(channels, hidden, &mut stream, device)),
+            BackboneConfig::LevelMlp { hidden, levels } => {
+                Box::new(LevelMlp::new(channels, hidden, levels, &mut stream, device))
+            }
+        };
+        let base: Box<dyn Denoiser> = match (config.denoiser.precondition, &config.denoiser.backbone) {
+            (PreconditionKind::Ddpm, BackboneConfig::LevelMlp { levels, .. }) => Box::new(Ddpm::new(backbone, *levels)),
+            _ => Box::new(Edm::new(backbone, sigma_data)),
+        };
+        let denoiser = match (&config.denoiser.scd, &constraint) {
+            (Some(scd), Some(constraint)) => {
+                let mut stream = Stream::new(config.train.seed, Purpose::Weights, 1);
+                let gamma = Gamma::new(scd, shape, &mut stream, device);
+                let lambda = match scd.lambda {
+                    Lambda::Number(lambda) => lambda,
+                    Lambda::Auto(_) => unreachable!("a blueprint has no auto left"),
+                };
+                Box::new(SoftlyConstrained::new(base, constraint.clone(), gamma, *scd, lambda, sigma_data))
+            }
+            _ => base,
+        };
+        Ok(Model { denoiser, constraint, sigma_data, shape })
+    }
+}

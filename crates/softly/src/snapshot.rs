@@ -1,0 +1,137 @@
+//! Weights in `.safetensors` files that describe themselves: a lone file can be sampled from.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::Path;
+
+use burn::tensor::Device;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use crate::config::Layers;
+use crate::error::{Error, Result};
+use crate::files::write_atomically;
+use crate::model::{Blueprint, DataSpec, Model};
+
+/// Named f32 arrays with text metadata.
+#[derive(Debug, Clone, Default)]
+pub struct TensorFile {
+    /// Text by key.
+    pub metadata: HashMap<String, String>,
+    /// Name, shape and row-major values.
+    pub tensors: Vec<(String, Vec<usize>, Vec<f32>)>,
+}
+
+impl TensorFile {
+    /// Writes the file as a whole.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let bytes: Vec<Vec<u8>> =
+            self.tensors.iter().map(|(_, _, values)| values.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
+        let views = self.tensors.iter().zip(&bytes).map(|((name, shape, _), bytes)| {
+            let view = TensorView::new(Dtype::F32, shape.clone(), bytes).expect("shape and values agree");
+            (name.clone(), view)
+        });
+        // A hash map would write its keys in another order every time; one key keeps the bytes reproducible.
+        let sorted: std::collections::BTreeMap<_, _> = self.metadata.iter().collect();
+        let text = serde_json::to_string(&sorted).expect("text is valid JSON");
+        let metadata = Some(HashMap::from([("softly".to_string(), text)]));
+        let file = safetensors::serialize(views.collect::<Vec<_>>(), metadata)
+            .map_err(|e| Error::input(path.display(), format!("cannot be written: {e}")))?;
+        write_atomically(path, |out| out.write_all(&file))
+    }
+
+    /// Reads a file that [`TensorFile::write`] wrote.
+    pub fn read(path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
+        let damaged = |what: String| {
+            Error::input(path.display(), format!("expected a softly weights file, {what}"))
+                .hint("the file is damaged or foreign: use another snapshot, or delete it and train again")
+        };
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| damaged(format!("found {e}")))?;
+        let text = header.metadata().as_ref().and_then(|m| m.get("softly")).cloned();
+        let text = text.ok_or_else(|| damaged("found no softly header".into()))?;
+        let metadata = serde_json::from_str(&text).map_err(|e| damaged(format!("found a broken header ({e})")))?;
+        let views = SafeTensors::deserialize(&bytes).map_err(|e| damaged(format!("found {e}")))?;
+        let mut tensors = Vec::new();
+        for (name, view) in views.tensors() {
+            if view.dtype() != Dtype::F32 {
+                return Err(damaged(format!("found {:?} values in {name}", view.dtype())));
+            }
+            let values = view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            tensors.push((name, view.shape().to_vec(), values));
+        }
+        Ok(Self { metadata, tensors })
+    }
+
+    /// The text stored under `key`.
+    pub fn text(&self, key: &str, path: &Path) -> Result<&str> {
+        self.metadata
+            .get(key)
+            .map(String::as_str)
+            .ok_or_else(|| Error::input(path.display(), format!("the header has no `{key}`")))
+    }
+
+    /// The values of tensor `name`, which must have `shape`.
+    pub fn take(&mut self, name: &str, shape: &[usize], path: &Path) -> Result<Vec<f32>> {
+        let Some(at) = self.tensors.iter().position(|(n, _, _)| n == name) else {
+            return Err(Error::input(path.display(), format!("tensor `{name}` is missing")));
+        };
+        let (_, found, values) = self.tensors.swap_remove(at);
+        if found != shape {
+            return Err(Error::input(path.display(), format!("tensor `{name}`: expected {shape:?}, found {found:?}")));
+        }
+        Ok(values)
+    }
+}
+
+/// Weights to sample from, with all that is needed to use them.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// How to build the model.
+    pub blueprint: Blueprint,
+    /// Training steps behind the weights.
+    pub step: u64,
+    /// Name, shape and values of every parameter.
+    pub weights: Vec<(String, Vec<usize>, Vec<f32>)>,
+}
+
+impl Snapshot {
+    /// Writes the snapshot.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let data = serde_json::to_string(&self.blueprint.data).expect("a description is valid JSON");
+        let metadata = HashMap::from([
+            ("version".to_string(), env!("CARGO_PKG_VERSION").to_string()),
+            ("config".to_string(), self.blueprint.config.to_toml()),
+            ("data".to_string(), data),
+            ("step".to_string(), self.step.to_string()),
+        ]);
+        TensorFile { metadata, tensors: self.weights.clone() }.write(path)
+    }
+
+    /// Reads a snapshot.
+    pub fn read(path: &Path) -> Result<Self> {
+        let file = TensorFile::read(path)?;
+        let place = path.display().to_string();
+        let config = Layers::new().text(file.text("config", path)?, &place)?.finish(&place)?;
+        let data: DataSpec = serde_json::from_str(file.text("data", path)?)
+            .map_err(|e| Error::input(&place, format!("the header's data description is broken: {e}")))?;
+        let step = file.text("step", path)?.parse().unwrap_or(0);
+        Ok(Self { blueprint: Blueprint { config, data }, step, weights: file.tensors })
+    }
+
+    /// Builds the model on `device` and loads the weights; `place` names the snapshot in errors.
+    pub fn model(&self, device: &Device, place: &Path) -> Result<Model> {
+        let mut model = self.blueprint.build(device)?;
+        let mut file = TensorFile { metadata: HashMap::new(), tensors: self.weights.clone() };
+        let mut outcome = Ok(());
+        model.denoiser.visit("", &mut |name, parameter| {
+            if outcome.is_ok() {
+                outcome = file.take(name, &parameter.shape(), place).map(|values| parameter.set(values));
+            }
+        });
+        outcome?;
+        match file.tensors.first() {
+            Some((name, _, _)) => Err(Error::input(place.display(), format!("tensor `{name}` is unknown to the model"))),
+            None => Ok(model),
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Training: the loop, checkpoints and exact resumption.
+
+use std::collections::HashMap;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use burn::tensor::{Device, Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::dataset::Dataset;
+use crate::error::{Error, Result};
+use crate::files::{make_folder, read_text, write_text};
+use crate::model::{Blueprint, Model};
+use crate::optimizer::Optimizer;
+use crate::random::{Purpose, Stream};
+use crate::snapshot::{Snapshot, TensorFile};
+
+/// One line of `metrics.jsonl`: means over the steps since the last line.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Metrics {
+    /// Steps done.
+    pub step: u64,
+    /// The data term of the loss.
+    pub loss: f64,
+    /// The regulariser, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub residual: Option<f64>,
+    /// Norm of the gradient before clipping.
+    pub gradient_norm: f64,
+    /// Learning rate of the last step.
+    pub rate: f64,
+    /// Gradient entries that were not finite and were taken as zero.
+    pub replaced: usize,
+}
+
+/// Running sums behind the next line of `metrics.jsonl`; part of a checkpoint, so that resuming is exact.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+struct Sums {
+    steps: u64,
+    loss: f64,
+    residual: f64,
+    gradient_norm: f64,
+    replaced: usize,
+}
+
+/// A training under way.
+pub struct Training {
+    /// The resolved configuration and data description.
+    pub blueprint: Blueprint,
+    /// The model with its current weights.
+    pub model: Model,
+    /// Weights, moments and averages.
+    pub optimizer: Optimizer,
+    dataset: Dataset,
+    device: Device,
+    order: Order,
+    sums: Sums,
+}
+
+/// The order of the data: every epoch a new permutation.
+#[derive(Default)]
+struct Order {
+    epoch: Option<u64>,
+    permutation: Vec<usize>,
+}
+
+impl Order {
+    /// The data indices of training step `step`.
+    fn batch(&mut self, step: u64, batch: usize, count: usize, seed: u64) -> Vec<usize> {
+        let first = step * batch as u64;
+        (first..first + batch as u64)
+            .map(|k| {
+                let (epoch, at) = (k / count as u64, (k % count as u64) as usize);
+                if self.epoch != Some(epoch) {
+                    self.permutation = Stream::new(seed, Purpose::Shuffle, epoch).permutation(count);
+                    self.epoch = Some(epoch);
+                }
+                self.permutation[at]
+            })
+            .collect()
+    }
+}
+
+impl Training {
+    /// Starts a training from scratch on `device`.
+    pub fn new(config: &Config, dataset: Dataset, device: &Device) -> Result<Self> {
+        dataset.check()?;
+        let blueprint = Blueprint::new(config, &dataset)?;
+        let mut model = blueprint.build(&device.clone().autodiff())?;
+        let optimizer = Optimizer::new(&mut *model.denoiser);
+        let device = device.clone();
+        Ok(Self { blueprint, model, optimizer, dataset, device, order: Order::default(), sums: Sums::default() })
+    }
+
+    /// Takes one step; returns a line of metrics when one is due.
+    pub fn step(&mut self) -> Result<Option<Metrics>> {
+        let config = &self.blueprint.config;
+        let train = &config.train;
+        let step = self.optimizer.step;
+        let shape = self.model.shape;
+        let sample_len = self.dataset.sample_len();
+        let indices = self.order.batch(step, train.batch, self.dataset.train_count(), train.seed);
+        let nodes = self.dataset.grid.len();
+        let clean = Dataset::batch(&self.dataset.train, &indices, sample_len, nodes, &self.blueprint.data.units);
+        let mut stream = Stream::new(train.seed, Purpose::TrainNoise, step);
+        let sigma = config.objective.noise.sample(train.batch, &mut stream);
+        let noise: Vec<f32> = (0..clean.len()).map(|_| stream.normal() as f32).collect();
+        let field = |values: Vec<f32>| -> Tensor<4> {
+            let [c, h, w] = shape;
+            Tensor::from_data(TensorData::new(values, [train.batch, c, h, w]), &self.device)
+        };
+        let (clean, noise) = (field(clean), field(noise));
+        let loss = config.objective.loss(
+            &*self.model.denoiser,
+            self.model.constraint.as_deref(),
+            clean,
+            noise,
+            &sigma,
+            self.model.sigma_data,
+        );
+        let mut gradients = loss.total().backward();
+        let number = |t: Tensor<1>| f64::from(t.into_scalar::<f32>());
+        let (data, residual) = (number(loss.data), loss.residual.map(number));
+        if !(data + residual.unwrap_or(0.0)).is_finite() {
+            return Err(Error::Diverged { step, loss: data + residual.unwrap_or(0.0), hint: String::new() });
+        }
+        let rate = train.rate * train.schedule.factor(step, train.iterations);
+        let report =
+            self.optimizer.step(&mut *self.model.denoiser, &mut gradients, train.adam, rate, train.clip, train.ema);
+        let sums = &mut self.sums;
+        sums.steps += 1;
+        sums.loss += data;
+        sums.residual += residual.unwrap_or(0.0);
+        sums.gradient_norm += report.gradient_norm;
+        sums.replaced += report.replaced;
+        let done = self.optimizer.step;
+        if done % train.log_every != 0 && done != train.iterations {
+            return Ok(None);
+        }
+        let mean = |total: f64| total / sums.steps as f64;
+        let line = Metrics {
+            step: done,
+            loss: mean(sums.loss),
+            residual: residual.map(|_| mean(sums.residual)),
+            gradient_norm: mean(sums.gradient_norm),
+            rate,
+            replaced: sums.replaced,
+        };
+        self.sums = Sums::default();
+        Ok(Some(line))
+    }
+
+    /// The averaged weights, ready to sample from.
+    pub fn snapshot(&self) -> Snapshot {
+        let weights = self.optimizer.slots.iter().map(|s| (s.name.clone(), s.shape.clone(), s.average.clone()));
+        Snapshot { blueprint: self.blueprint.clone(), step: self.optimizer.step, weights: weights.collect() }
+    }
+
+    /// Writes everything needed to go on.
+    pub fn write_checkpoint(&self, path: &Path) -> Result<()> {
+        let mut tensors = Vec::new();
+        for slot in &self.optimizer.slots {
+            for (kind, values) in
+                [("value", &slot.value), ("mean", &slot.mean), ("square", &slot.square), ("average", &slot.average)]
+            {
+                tensors.push((format!("{kind}/{}", slot.name), slot.shape.clone(), values.clone()));
+            }
+        }
+        let metadata = HashMap::from([
+            ("step".to_string(), self.optimizer.step.to_string()),
+            ("sums".to_string(), serde_json::to_string(&self.sums).expect("numbers are valid JSON")),
+        ]);
+        TensorFile { metadata, tensors }.write(path)
+    }
+
+    /// Goes on from a checkpoint of the same configuration.
+    pub fn read_checkpoint(&mut self, path: &Path) -> Result<()> {
+        let mut file = TensorFile::read(path)?;
+        let broken = |what: &str| Error::input(path.display(), format!("the header's `{what}` is broken"));
+        let step = file.text("step", path)?.parse().map_err(|_| broken("step"))?;
+        self.sums = serde_json::from_str(file.text("sums", path)?).map_err(|_| broken("sums"))?;
+        for slot in &mut self.optimizer.slots {
+            let mut take = |kind: &str| file.take(&format!("{kind}/{}", slot.name), &slot.shape, path);
+            (slot.value, slot.mean) = (take("value")?, take("mean")?);
+            (slot.square, slot.average) = (take("square")?, take("average")?);
+        }
+        self.optimizer.step = step;
+        let mut slots = self.optimizer.slots.iter();
+        self.model.denoiser.visit("", &mut |_, parameter| {
+            if let Some(slot) = slots.next() {
+                parameter.set(slot.value.clone());
+            }
+        });
+        Ok(())
+    }
+}
+
+/// The files of a run folder.
+#[derive(Debug, Clone)]
+pub struct RunFolder {
+    /// The folder.
+    pub path: PathBuf,
+}
+
+impl RunFolder {
+    /// The run folder at `path`.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// The resolved configuration.
+    pub fn config(&self) -> PathBuf {
+        self.path.join("config.toml")
+    }
+
+    /// Who made the run, how, and whether it is finished.
+    pub fn info(&self) -> PathBuf {
+        self.path.join("run.json")
+    }
+
+    /// Metrics by step.
+    pub fn metrics(&self) -> PathBuf {
+        self.path.join("metrics.jsonl")
+    }
+
+    /// Wall-clock notes.
+    pub fn log(&self) -> PathBuf {
+        self.path.join("log.txt")
+    }
+
+    /// The newest checkpoint.
+    pub fn checkpoint(&self) -> PathBuf {
+        self.path.join("checkpoints").join("latest.safetensors")
+    }
+
+    /// The weights to sample from.
+    pub fn snapshot(&self) -> PathBuf {
+        self.path.join("snapshots").join("final.safetensors")
+    }
+}
+
+/// `run.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// Version of the program.
+    pub version: String,
+    /// Commit that it was built from, if known.
+    pub commit: String,
+    /// The command line.
+    pub command: String,
+    /// Seed of the training.
+    pub seed: u64,
+    /// Fingerprint of the data.
+    pub dataset_hash: String,
+    /// Where it ran.
+    pub device: String,
+    /// Threads it could use.
+    pub threads: usize,
+    /// `running`, `interrupted` or `finished`.
+    pub status: String,
+    /// Seconds of training, over all resumptions.
+    pub seconds: f64,
+}
+
+/// How far a training is.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// Steps done.
+    pub step: u64,
+    /// Steps in all.
+    pub total: u64,
+    /// The newest loss.
+    pub loss: Option<f64>,
+}
+
+/// Trains in `folder`, or goes on with the training there, until done or `stop` is set.
+///
+/// `info` describes the run; its status and time are filled in here.
+pub fn run(
+    config: &Config,
+    dataset: Dataset,
+    folder: &RunFolder,
+    device: &Device,
+    mut info: RunInfo,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<()> {
+    info.dataset_hash = dataset.hash();
+    let mut training = Training::new(config, dataset, device)?;
+    let resolved = training.blueprint.config.to_toml();
+    if folder.config().exists() {
+        if read_text(&folder.config())? != resolved {
+            return Err(Error::input(folder.path.display(), "this folder holds a run of another configuration")
+                .hint(format!("choose another --out, or compare with {}", folder.config().display())));
+        }
+        if folder.snapshot().exists() {
+            progress(Progress { step: config.train.iterations, total: config.train.iterations, loss: None });
+            return Ok(());
+        }
+        if folder.checkpoint().exists() {
+            training.read_checkpoint(&folder.checkpoint())?;
+        }
+        if let Ok(text) = read_text(&folder.info())
+            && let Ok(before) = serde_json::from_str::<RunInfo>(&text)
+        {
+            info.seconds = before.seconds;
+        }
+    } else if folder.path.exists() && fs::read_dir(&folder.path).is_ok_and(|mut d| d.next().is_some()) {
+        return Err(Error::input(folder.path.display(), "this folder is not empty and holds no run")
+            .hint("choose another --out"));
+    }
+    for part in ["checkpoints", "snapshots"] {
+        make_folder(&folder.path.join(part))?;
+    }
+    write_text(&folder.config(), &resolved)?;
+    keep_metrics_until(&folder.metrics(), training.optimizer.step)?;
+    let before = info.seconds;
+    let start = Instant::now();
+    let mut save_info = |status: &str| {
+        info.status = status.to_string();
+        info.seconds = before + start.elapsed().as_secs_f64();
+        write_text(&folder.info(), &(serde_json::to_string_pretty(&info).expect("text is valid JSON") + "\n"))
+    };
+    save_info("running")?;
+    append(&folder.log(), &format!("step {} of {}: start\n", training.optimizer.step, config.train.iterations))?;
+    let total = config.train.iterations;
+    let mut loss = None;
+    while training.optimizer.step < total {
+        match training.step() {
+            Ok(Some(line)) => {
+                loss = Some(line.loss);
+                append(&folder.metrics(), &(serde_json::to_string(&line).expect("numbers are valid JSON") + "\n"))?;
+                let seconds = start.elapsed().as_secs_f64();
+                append(&folder.log(), &format!("step {} loss {:.5} after {seconds:.1} s\n", line.step, line.loss))?;
+            }
+            Ok(None) => {}
+            Err(Error::Diverged { step, loss, .. }) => {
+                let last = if folder.checkpoint().exists() {
+                    format!("the last good checkpoint is {}; ", folder.checkpoint().display())
+                } else {
+                    String::new()
+                };
+                let hint = format!("{last}lower train.rate, or set train.clip");
+                return Err(Error::Diverged { step, loss, hint });
+            }
+            Err(error) => return Err(error),
+        }
+        let step = training.optimizer.step;
+        progress(Progress { step, total, loss });
+        let stopped = stop.load(Ordering::Relaxed);
+        if step % config.train.checkpoint_every == 0 || stopped {
+            training.write_checkpoint(&folder.checkpoint())?;
+        }
+        if stopped && step < total {
+            save_info("interrupted")?;
+            return Err(Error::Interrupted {
+                hint: format!("step {step} of {total} is saved; run the same command again to go on"),
+            });
+        }
+    }
+    training.snapshot().write(&folder.snapshot())?;
+    save_info("finished")
+}
+
+/// Drops lines of steps that will be taken again.
+fn keep_metrics_until(path: &Path, step: u64) -> Result<()> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let text = read_text(path)?;
+    let keep = |line: &&str| serde_json::from_str::<Metrics>(line).is_ok_and(|m| m.step <= step);
+    let kept: String = text.lines().filter(keep).flat_map(|line| [line, "\n"]).collect();
+    write_text(path, &kept)
+}
+
+fn append(path: &Path, text: &str) -> Result<()> {
+    let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(Error::io("write", path))?;
+    file.write_all(text.as_bytes()).map_err(Error::io("write", path))
+}
