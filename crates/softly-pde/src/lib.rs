@@ -2,5 +2,6 @@
 //!
 //! No tensor framework: everything here works on slices and can be checked by hand.
 
+pub mod darcy;
 pub mod derivative;
 pub mod grid;
