@@ -2,6 +2,7 @@
 
 use softly_pde::darcy::{DarcySolver, Discretisation, corner_source};
 use softly_pde::grid::{Axis, Grid};
+use softly_pde::helmholtz::HelmholtzSolver;
 
 fn main() {
     divan::main();
@@ -16,4 +17,12 @@ fn darcy_solve_64(bencher: divan::Bencher, discretisation: Discretisation) {
         x.iter().zip(&y).map(|(x, y)| ((9.0 * x + 1.0).sin() + (11.0 * y * x).cos()).exp()).collect();
     let source = corner_source(&grid, 10.0);
     bencher.bench(|| solver.solve(&permeability, &source).unwrap());
+}
+
+#[divan::bench]
+fn helmholtz_solve_128(bencher: divan::Bencher) {
+    let grid = Grid::unit(128, 128);
+    let solver = HelmholtzSolver::new(&grid, 1.0).unwrap();
+    let source: Vec<f64> = (0..grid.len()).map(|i| (1.7 * i as f64).sin()).collect();
+    bencher.bench(|| solver.solve(&source).unwrap());
 }

@@ -5,3 +5,4 @@
 pub mod darcy;
 pub mod derivative;
 pub mod grid;
+pub mod helmholtz;
