@@ -8,6 +8,7 @@ use rustdct::rustfft::{Fft, FftPlanner};
 use thiserror::Error;
 
 use crate::grid::{Axis, Grid};
+use crate::transpose::transpose;
 
 /// A `k²` whose distance from an eigenvalue of the discrete operator is a smaller fraction of that eigenvalue is
 /// refused: rounding is amplified by one over this fraction.
@@ -150,13 +151,13 @@ impl HelmholtzSolver {
         let mut field: Vec<f64> = interior.copied().collect();
         along_y.apply(&mut field);
         let mut transposed = vec![0.0; m * n];
-        transpose(&field, &mut transposed, m, n);
+        transpose(&field, n, &mut transposed, m);
         along_x.apply(&mut transposed);
         for (value, multiplier) in transposed.iter_mut().zip(&self.multipliers) {
             *value *= multiplier;
         }
         along_x.apply(&mut transposed);
-        transpose(&transposed, &mut field, n, m);
+        transpose(&transposed, m, &mut field, n);
         along_y.apply(&mut field);
 
         let mut solution = vec![0.0; rows * cols];
@@ -209,19 +210,4 @@ impl SineTransform {
 fn eigenvalues(grid: &Grid, axis: Axis) -> Vec<f64> {
     let (steps, h) = (grid.nodes(axis) - 1, grid.spacing(axis));
     (1..steps).map(|p| (2.0 / h * (0.5 * PI * p as f64 / steps as f64).sin()).powi(2)).collect()
-}
-
-/// Writes the transpose of `from` `[rows, cols]` into `to` `[cols, rows]`.
-fn transpose(from: &[f64], to: &mut [f64], rows: usize, cols: usize) {
-    /// Tiles of this side stay in the fastest cache.
-    const TILE: usize = 16;
-    for top in (0..rows).step_by(TILE) {
-        for left in (0..cols).step_by(TILE) {
-            for i in top..rows.min(top + TILE) {
-                for j in left..cols.min(left + TILE) {
-                    to[j * rows + i] = from[i * cols + j];
-                }
-            }
-        }
-    }
 }

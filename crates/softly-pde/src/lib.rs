@@ -2,7 +2,9 @@
 //!
 //! No tensor framework: everything here works on slices and can be checked by hand.
 
+pub mod cosine_field;
 pub mod darcy;
 pub mod derivative;
 pub mod grid;
 pub mod helmholtz;
+mod transpose;
