@@ -3,6 +3,7 @@
 use softly_pde::darcy::{DarcySolver, Discretisation, corner_source};
 use softly_pde::grid::{Axis, Grid};
 use softly_pde::helmholtz::HelmholtzSolver;
+use softly_pde::karhunen_loeve::KarhunenLoeve;
 
 fn main() {
     divan::main();
@@ -25,4 +26,9 @@ fn helmholtz_solve_128(bencher: divan::Bencher) {
     let solver = HelmholtzSolver::new(&grid, 1.0).unwrap();
     let source: Vec<f64> = (0..grid.len()).map(|i| (1.7 * i as f64).sin()).collect();
     bencher.bench(|| solver.solve(&source).unwrap());
+}
+
+#[divan::bench(args = [32, 64, 128], sample_count = 3)]
+fn karhunen_loeve_set_up(n: usize) -> KarhunenLoeve {
+    KarhunenLoeve::new(&Grid::unit(n, n), 0.1, 64).unwrap()
 }

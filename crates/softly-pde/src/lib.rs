@@ -7,4 +7,5 @@ pub mod darcy;
 pub mod derivative;
 pub mod grid;
 pub mod helmholtz;
+pub mod karhunen_loeve;
 mod transpose;
