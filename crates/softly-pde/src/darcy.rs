@@ -106,16 +106,16 @@ pub enum DarcyError {
     },
     /// The system is too badly conditioned for double precision.
     #[error(
-        "the Darcy system is too badly conditioned: permeability spans {smallest:e} to {largest:e} and the last \
-         refinement still changed the pressure by a fraction {change:e}; use a smoother permeability or a coarser grid"
+        "the Darcy system is too badly conditioned for double precision: permeability spans {smallest:e} to \
+         {largest:e}, which leaves the pressure uncertain by a fraction {uncertainty:.1e}; narrow that range"
     )]
     IllConditioned {
         /// Smallest permeability.
         smallest: f64,
         /// Largest permeability.
         largest: f64,
-        /// Relative change of the last refinement, NaN when the factorisation broke down.
-        change: f64,
+        /// Relative change by the last refinement, infinite when the factorisation broke down.
+        uncertainty: f64,
     },
 }
 
@@ -307,10 +307,10 @@ impl DarcySolver {
         let Workspace { coefficients, normal, factor, memory } = workspace;
         let stack = MemStack::new(memory);
         self.assemble(permeability, coefficients, normal);
-        let ill_conditioned = |change| DarcyError::IllConditioned {
+        let ill_conditioned = |uncertainty| DarcyError::IllConditioned {
             smallest: permeability.iter().copied().fold(f64::INFINITY, f64::min),
             largest: permeability.iter().copied().fold(0.0, f64::max),
-            change,
+            uncertainty,
         };
         let factor = self
             .factor
@@ -323,7 +323,7 @@ impl DarcySolver {
                 stack,
                 faer::prelude::default(),
             )
-            .map_err(|_| ill_conditioned(f64::NAN))?;
+            .map_err(|_| ill_conditioned(f64::INFINITY))?;
 
         let mut pressure = vec![0.0; self.grid.len()];
         let mut change = f64::INFINITY;
@@ -345,8 +345,7 @@ impl DarcySolver {
             return Err(ill_conditioned(change));
         }
         let mean = trapezoid_mean(&self.grid, &pressure);
-        pressure.iter_mut().for_each(|p| *p -= mean);
-        Ok(pressure)
+        Ok(pressure.iter().map(|p| p - mean).collect())
     }
 
     /// Fills in the coefficients of `A` and the values of `AᵀA`, the latter with one node pinned.

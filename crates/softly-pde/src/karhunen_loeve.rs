@@ -270,7 +270,9 @@ impl Class {
             }
             // What cancels leaves rounding errors along the basis behind; repeat until nothing cancels.
             if length > 0.5 * before {
-                vector.iter_mut().for_each(|v| *v /= length);
+                for v in vector {
+                    *v /= length;
+                }
                 return true;
             }
         }
@@ -311,8 +313,7 @@ impl Class {
         let largest = field.iter().fold(0.0, |m: f64, v| m.max(v.abs()));
         // Symmetry makes several entries equally large up to rounding.
         let first = field.iter().find(|v| v.abs() >= (1.0 - 1e-6) * largest).copied().unwrap_or(0.0);
-        field.iter_mut().for_each(|v| *v *= first.signum());
-        field
+        field.iter().map(|v| v * first.signum()).collect()
     }
 
     /// A vector that is random enough to have a part along every eigenvector, and the same on every run (splitmix64).
@@ -413,15 +414,8 @@ impl Covariance {
     }
 }
 
-/// The smallest size not below `n` whose Fourier transform is fast: a product of twos and threes.
+/// A size not below `n` whose Fourier transform is fast: a power of two, or three quarters of one.
 fn fast_size(n: usize) -> usize {
-    let smooth = |mut n: usize| {
-        for prime in [2, 3] {
-            while n.is_multiple_of(prime) {
-                n /= prime;
-            }
-        }
-        n == 1
-    };
-    (n..).find(|&n| smooth(n)).expect("powers of two are unbounded")
+    let power = n.next_power_of_two();
+    if power >= 4 && power / 4 * 3 >= n { power / 4 * 3 } else { power }
 }

@@ -1,17 +1,19 @@
 //! Reference numbers and small numeric helpers that the tests share.
 #![allow(dead_code, missing_docs)]
 
-use npyz::npz::NpzArchive;
+use std::fs::File;
+use std::io::BufReader;
 
-/// An array of `tests/data/<file>` as `f64`, row-major.
-pub fn reference(file: &str, name: &str) -> Vec<f64> {
-    let path = format!("{}/tests/data/{file}", env!("CARGO_MANIFEST_DIR"));
-    let mut archive = NpzArchive::open(&path).expect(&path);
-    let array = archive.by_name(name).expect(&path).unwrap_or_else(|| panic!("{path} has no array {name}"));
+use npyz::NpyFile;
+
+/// The array in `tests/data/<directory>/<name>.npy` as `f64`, row-major.
+pub fn reference(directory: &str, name: &str) -> Vec<f64> {
+    let path = format!("{}/tests/data/{directory}/{name}.npy", env!("CARGO_MANIFEST_DIR"));
+    let array = NpyFile::new(BufReader::new(File::open(&path).expect(&path))).expect(&path);
     if array.dtype().descr().contains("f4") {
-        array.into_vec::<f32>().expect(name).into_iter().map(f64::from).collect()
+        array.into_vec::<f32>().expect(&path).into_iter().map(f64::from).collect()
     } else {
-        array.into_vec().expect(name)
+        array.into_vec().expect(&path)
     }
 }
 
