@@ -72,7 +72,7 @@ proptest! {
         let normals: Vec<f64> = (0..grid.len()).map(|i| (1.3 * i as f64).sin()).collect();
         let found = CosineField::new(&grid, alpha, tau, false).unwrap().combine(&normals).unwrap();
         let mut expected = vec![0.0; grid.len()];
-        for wave in 1..grid.len() {
+        for (wave, normal) in normals.iter().enumerate().skip(1) {
             let (p, q) = (wave / cols, wave % cols);
             let square = PI * PI * ((p as f64 / length).powi(2) + (q * q) as f64);
             let halves = f64::from(u8::from(p == 0) + u8::from(q == 0));
@@ -80,7 +80,7 @@ proptest! {
                 * (square + tau * tau).powf(-0.5 * alpha);
             for (node, value) in expected.iter_mut().enumerate() {
                 let cosine = |k: usize, i: usize, n: usize| (PI * k as f64 * (i as f64 + 0.5) / n as f64).cos();
-                *value += amplitude * normals[wave] * cosine(p, node / cols, rows) * cosine(q, node % cols, cols);
+                *value += amplitude * normal * cosine(p, node / cols, rows) * cosine(q, node % cols, cols);
             }
         }
         prop_assert!(relative_error(&found, &expected) < 1e-12);

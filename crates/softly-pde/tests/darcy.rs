@@ -43,7 +43,7 @@ fn residuals_of_the_reference_implementation() {
         // derivative amplifies by about 1/h².
         let channel = |c: usize| expected.iter().skip(c).step_by(3).copied().collect::<Vec<_>>();
         let theirs: Vec<f64> = channel(0).iter().map(|r| -r).collect();
-        let errors = [&found, &x, &y].map(|f| f.as_slice()).into_iter().zip([theirs, channel(1), channel(2)]);
+        let errors = [&found, &x, &y].into_iter().zip([theirs, channel(1), channel(2)]);
         for (c, (found, expected)) in errors.enumerate() {
             let error = relative_error(found, &expected);
             assert!(error < 1e-4, "channel {c}: relative error {error:e}");

@@ -1,1 +1,30 @@
 //! Diffusion models of PDE solutions that know their PDE softly.
+//!
+//! Every method is a point on three axes: a [`denoiser::Denoiser`] (plain, or [`scd::SoftlyConstrained`]), an
+//! [`objective::Objective`] (denoising score matching, or with PIDM's regulariser) and a [`sampler::Sampler`] (Heun, or
+//! with guidance).
+
+pub mod config;
+pub mod constraint;
+pub mod dataset;
+pub mod ddpm;
+pub mod denoiser;
+pub mod error;
+pub mod files;
+pub mod mlp;
+pub mod model;
+pub mod noise;
+pub mod npy;
+pub mod objective;
+pub mod optimizer;
+pub mod parameter;
+pub mod point_metrics;
+pub mod random;
+pub mod sampler;
+pub mod scd;
+pub mod snapshot;
+pub mod tensor_algebra;
+pub mod toy;
+pub mod train;
+pub mod units;
+pub mod wasserstein;

@@ -1,0 +1,438 @@
+//! A soft constraint: residual formulas on physical fields, and a norm that turns them into log l_c = −‖R‖.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+use softly_pde::algebra::{Algebra, F64Algebra, Value};
+use softly_pde::derivative::Scheme;
+use softly_pde::formula::{self, Parameter, Symbols};
+use softly_pde::grid::Grid;
+use softly_pde::program::Program;
+
+use crate::error::{Error, Result, nearest};
+use crate::tensor_algebra::{Constants, TensorAlgebra, TensorValue};
+use crate::units::Units;
+
+/// A constraint as written in a configuration file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConstraintConfig {
+    /// Names of the fields that formulas speak of, each a channel of the data.
+    pub fields: Vec<String>,
+    /// One formula, or several with their regions.
+    pub residual: Residuals,
+    /// How derivatives are taken.
+    #[serde(default = "default_stencil")]
+    pub stencil: Scheme,
+    /// How they are taken for single fields instead.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stencils: BTreeMap<String, Scheme>,
+    /// How residuals are summed up.
+    #[serde(default = "default_norm")]
+    pub norm: Norm,
+    /// Named quantities of the formulas.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, ParameterConfig>,
+}
+
+fn default_stencil() -> Scheme {
+    Scheme::OneSided2
+}
+
+fn default_norm() -> Norm {
+    Norm::L1Mean
+}
+
+/// One residual formula on the whole grid, or several.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Residuals {
+    /// A formula.
+    One(String),
+    /// Formulas with regions.
+    Many(Vec<ResidualConfig>),
+}
+
+/// A residual formula and where it holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResidualConfig {
+    /// The formula; zero where the equation holds.
+    pub formula: String,
+    /// The nodes where it counts.
+    #[serde(default)]
+    pub region: Region,
+    /// A factor on this residual.
+    #[serde(default = "one")]
+    pub weight: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// A set of nodes, as a field is printed: rows downwards (x), columns to the right (y).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Region {
+    /// Every node.
+    #[default]
+    All,
+    /// Every node but the outermost ring.
+    Interior,
+    /// The outermost ring.
+    Border,
+    /// The first column.
+    Left,
+    /// The last column.
+    Right,
+    /// The first row.
+    Top,
+    /// The last row.
+    Bottom,
+}
+
+impl Region {
+    fn contains(self, row: usize, col: usize, grid: &Grid) -> bool {
+        let edges = [col == 0, col + 1 == grid.cols, row == 0, row + 1 == grid.rows];
+        let border = edges.contains(&true);
+        match self {
+            Self::All => true,
+            Self::Interior => !border,
+            Self::Border => border,
+            Self::Left => edges[0],
+            Self::Right => edges[1],
+            Self::Top => edges[2],
+            Self::Bottom => edges[3],
+        }
+    }
+}
+
+/// A parameter's value as written in a configuration file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ParameterConfig {
+    /// A number.
+    Number(f64),
+    /// A formula of the coordinates and of number parameters.
+    Formula(String),
+    /// An array file `[H, W]`.
+    File {
+        /// Path of a `.npy` file.
+        file: PathBuf,
+    },
+}
+
+/// ‖R‖ of one sample's residuals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Norm {
+    /// Mean of |R| over nodes.
+    L1Mean,
+    /// Sum of |R| over nodes.
+    L1Sum,
+    /// √ΣR².
+    L2,
+    /// ½ΣR².
+    HalfSquares,
+}
+
+/// The size of a set of residual values.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ResidualSummary {
+    /// Mean of |R|.
+    pub mean_abs: f64,
+    /// √mean R².
+    pub rms: f64,
+    /// Largest |R|.
+    pub max_abs: f64,
+    /// How many values.
+    pub n: usize,
+}
+
+impl ResidualSummary {
+    /// Summarises the values.
+    pub fn of(values: &[f64]) -> Self {
+        let n = values.len();
+        let mean = |f: fn(f64) -> f64| values.iter().map(|&v| f(v)).sum::<f64>() / n.max(1) as f64;
+        Self {
+            mean_abs: mean(f64::abs),
+            rms: mean(|v| v * v).sqrt(),
+            max_abs: values.iter().fold(0.0, |max, v| v.abs().max(max)),
+            n,
+        }
+    }
+}
+
+/// A residual ready to run: its program and the weight of each node (0 outside its region).
+struct Part {
+    program: Program,
+    /// Row-major `[rows, cols]`; `None` when every node counts with weight 1.
+    weights: Option<Arc<[f64]>>,
+}
+
+/// A constraint on fields of a grid, ready to run.
+pub struct SoftConstraint {
+    grid: Grid,
+    parts: Vec<Part>,
+    norm: Norm,
+    /// Channel and units of each field.
+    fields: Vec<Field>,
+    channels: usize,
+    /// Nodes that count, over all parts.
+    nodes: usize,
+    constants: Constants,
+}
+
+struct Field {
+    channel: usize,
+    mean: f64,
+    scale: f64,
+}
+
+impl SoftConstraint {
+    /// Compiles `config` for data whose channels are `channels` on `grid`, normalised by `units`.
+    pub fn new(config: &ConstraintConfig, channels: &[String], grid: &Grid, units: &Units) -> Result<Self> {
+        let symbols = config.symbols(grid)?;
+        let fields = config.fields.iter().map(|name| {
+            let channel = channels.iter().position(|c| c == name).ok_or_else(|| {
+                Error::input(
+                    "constraint.fields",
+                    format!("the data have no field `{name}`; they have {}", channels.join(", ")),
+                )
+                .hint(nearest(name, channels.iter().map(String::as_str)).map_or_else(
+                    || "name the data's fields in the formula".to_string(),
+                    |near| format!("did you mean `{near}`?"),
+                ))
+            })?;
+            Ok(Field { channel, mean: units.mean[channel], scale: units.scale[channel] })
+        });
+        let fields = fields.collect::<Result<Vec<_>>>()?;
+        let mut parts = Vec::new();
+        let mut nodes = 0;
+        for residual in config.residuals() {
+            let program = formula::compile(&residual.formula, &symbols)
+                .map_err(|e| Error::input("constraint.residual", format!("{e}")))?;
+            if !(0..config.fields.len()).any(|slot| program.uses(slot)) {
+                return Err(Error::input(
+                    "constraint.residual",
+                    format!("`{}` depends on none of the fields {}", residual.formula, config.fields.join(", ")),
+                ));
+            }
+            let inside = |node: usize| residual.region.contains(node / grid.cols, node % grid.cols, grid);
+            let weights: Arc<[f64]> = (0..grid.len()).map(|i| if inside(i) { residual.weight } else { 0.0 }).collect();
+            let count = (0..grid.len()).filter(|&i| inside(i)).count();
+            if count == 0 {
+                let problem = format!("the region {:?} of a {}×{} grid is empty", residual.region, grid.rows, grid.cols);
+                return Err(Error::input("constraint.residual", problem));
+            }
+            nodes += count;
+            let plain = weights.iter().all(|&w| w == 1.0);
+            parts.push(Part { program, weights: (!plain).then_some(weights) });
+        }
+        Ok(Self {
+            grid: grid.clone(),
+            parts,
+            norm: config.norm,
+            fields,
+            channels: channels.len(),
+            nodes,
+            constants: Constants::default(),
+        })
+    }
+
+    /// The grid that the constraint lives on.
+    pub fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// Every weighted residual of normalised fields `x` `[N, C, H, W]`: one `[N, H, W]` per formula.
+    pub fn residuals(&self, x: &Tensor<4>) -> Vec<Tensor<3>> {
+        let algebra = TensorAlgebra::new(&self.grid, &self.constants, x);
+        let inputs = self.inputs(x);
+        self.parts.iter().map(|part| self.weighted(&algebra, part, part.program.forward(&algebra, &inputs).output(), x)).collect()
+    }
+
+    /// ‖R(x)‖ = −log l_c(x) of every sample; `x` is normalised `[N, C, H, W]`, the result `[N]`.
+    pub fn norm(&self, x: Tensor<4>) -> Tensor<1> {
+        self.norm_of(&self.residuals(&x))
+    }
+
+    /// ‖R(x)‖ and ∇ log l_c(x) = −∇‖R(x)‖ with respect to the normalised `x`; `[N]` and `[N, C, H, W]`.
+    ///
+    /// The gradient is a walk back through the formulas in ordinary tensor operations, so that autodiff goes through
+    /// it: the second derivative of the residual, which Proposition 1 needs, is included.
+    pub fn norm_and_gradient(&self, x: &Tensor<4>) -> (Tensor<1>, Tensor<4>) {
+        let algebra = TensorAlgebra::new(&self.grid, &self.constants, x);
+        let inputs = self.inputs(x);
+        let tapes: Vec<_> = self.parts.iter().map(|part| part.program.forward(&algebra, &inputs)).collect();
+        let residuals: Vec<Tensor<3>> =
+            self.parts.iter().zip(&tapes).map(|(part, tape)| self.weighted(&algebra, part, tape.output(), x)).collect();
+        let norm = self.norm_of(&residuals);
+        let mut total: Vec<Option<TensorValue>> = vec![None; self.fields.len()];
+        for ((part, tape), residual) in self.parts.iter().zip(&tapes).zip(residuals) {
+            let seed = self.downhill(residual, &norm);
+            let seed = match &part.weights {
+                Some(weights) => seed * algebra.tensor(&algebra.array(weights)),
+                None => seed,
+            };
+            for (sum, adjoint) in total.iter_mut().zip(part.program.reverse(&algebra, tape, TensorValue::Tensor(seed))) {
+                *sum = match (sum.take(), adjoint) {
+                    (Some(a), Some(b)) => Some(algebra.binary(softly_pde::algebra::Binary::Add, &a, &b)),
+                    (a, b) => a.or(b),
+                };
+            }
+        }
+        (norm, self.gather(&algebra, total, x))
+    }
+
+    /// −∂‖R‖/∂R at a residual `[N, H, W]`.
+    fn downhill(&self, residual: Tensor<3>, norm: &Tensor<1>) -> Tensor<3> {
+        let n = residual.dims()[0];
+        match self.norm {
+            Norm::L1Mean => residual.detach().sign() * (-1.0 / self.nodes as f64),
+            Norm::L1Sum => residual.detach().sign().neg(),
+            Norm::L2 => (residual / norm.clone().clamp_min(1e-12).reshape([n, 1, 1])).neg(),
+            Norm::HalfSquares => residual.neg(),
+        }
+    }
+
+    fn norm_of(&self, residuals: &[Tensor<3>]) -> Tensor<1> {
+        let per_sample = |r: Tensor<3>| {
+            let [n, h, w] = r.dims();
+            r.reshape([n, h * w]).sum_dim(1).reshape([n])
+        };
+        let sum = |f: fn(Tensor<3>) -> Tensor<3>| {
+            let mut terms = residuals.iter().map(|r| per_sample(f(r.clone())));
+            let first = terms.next().expect("a constraint has at least one residual");
+            terms.fold(first, |a, b| a + b)
+        };
+        let squares = |r: Tensor<3>| r.clone() * r;
+        match self.norm {
+            Norm::L1Mean => sum(Tensor::abs) / self.nodes as f64,
+            Norm::L1Sum => sum(Tensor::abs),
+            Norm::L2 => sum(squares).clamp_min(1e-24).sqrt(),
+            Norm::HalfSquares => sum(squares) * 0.5,
+        }
+    }
+
+    /// The fields in physical units, `[N, H, W]` each.
+    fn inputs(&self, x: &Tensor<4>) -> Vec<TensorValue> {
+        let [n, _, h, w] = x.dims();
+        let field = |f: &Field| {
+            let channel = x.clone().narrow(1, f.channel, 1).reshape([n, h, w]);
+            let scaled = if f.scale == 1.0 { channel } else { channel * f.scale };
+            TensorValue::Tensor(if f.mean == 0.0 { scaled } else { scaled + f.mean })
+        };
+        self.fields.iter().map(field).collect()
+    }
+
+    fn weighted(&self, algebra: &TensorAlgebra<'_>, part: &Part, output: &TensorValue, x: &Tensor<4>) -> Tensor<3> {
+        let [n, _, h, w] = x.dims();
+        let output = algebra.tensor(output).expand([n, h, w]);
+        match &part.weights {
+            Some(weights) => output * algebra.tensor(&algebra.array(weights)),
+            None => output,
+        }
+    }
+
+    /// Adjoints per field → the gradient by channel `[N, C, H, W]`, in normalised units.
+    fn gather(&self, algebra: &TensorAlgebra<'_>, adjoints: Vec<Option<TensorValue>>, x: &Tensor<4>) -> Tensor<4> {
+        let [n, _, h, w] = x.dims();
+        let mut channels: Vec<Option<Tensor<4>>> = vec![None; self.channels];
+        for (field, adjoint) in self.fields.iter().zip(adjoints) {
+            channels[field.channel] = adjoint.map(|adjoint| {
+                let adjoint = algebra.tensor(&adjoint).expand([n, h, w]).reshape([n, 1, h, w]);
+                if field.scale == 1.0 { adjoint } else { adjoint * field.scale }
+            });
+        }
+        let zeros = || Tensor::zeros([n, 1, h, w], (&x.device().without_autodiff(), x.dtype()));
+        Tensor::cat(channels.into_iter().map(|c| c.unwrap_or_else(zeros)).collect(), 1)
+    }
+
+    /// Every weighted residual value of one sample in f64; `fields` are physical, row-major, in the config's order.
+    pub fn residual_values(&self, fields: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let algebra = F64Algebra::new(self.grid.clone());
+        let inputs: Vec<Value> = fields.iter().map(|f| Value::from(f.clone())).collect();
+        let values = |part: &Part| {
+            let values = part.program.forward(&algebra, &inputs).output().broadcast(self.grid.len());
+            match &part.weights {
+                // Nodes outside the region do not exist for a summary.
+                Some(weights) => weights.iter().zip(values.iter()).filter(|(w, _)| **w != 0.0).map(|(w, v)| w * v).collect(),
+                None => values.to_vec(),
+            }
+        };
+        self.parts.iter().map(values).collect()
+    }
+}
+
+impl ConstraintConfig {
+    fn residuals(&self) -> Vec<ResidualConfig> {
+        match &self.residual {
+            Residuals::One(formula) => {
+                vec![ResidualConfig { formula: formula.clone(), region: Region::All, weight: 1.0 }]
+            }
+            Residuals::Many(many) => many.clone(),
+        }
+    }
+
+    /// What the names in the formulas mean on `grid`.
+    fn symbols(&self, grid: &Grid) -> Result<Symbols> {
+        if self.fields.is_empty() {
+            return Err(Error::input("constraint.fields", "no field is named"));
+        }
+        if self.residuals().is_empty() {
+            return Err(Error::input("constraint.residual", "no formula is given"));
+        }
+        for (i, name) in self.fields.iter().enumerate() {
+            if self.fields[..i].contains(name) {
+                return Err(Error::input("constraint.fields", format!("`{name}` is named twice")));
+            }
+            if self.parameters.contains_key(name) {
+                let place = format!("constraint.parameters.{name}");
+                return Err(Error::input(place, format!("`{name}` is a field already")).hint("rename the parameter"));
+            }
+        }
+        let mut symbols = Symbols::new(grid.clone(), self.stencil);
+        symbols.field_schemes = self.stencils.clone();
+        for name in self.stencils.keys() {
+            if !self.fields.contains(name) && !self.parameters.contains_key(name) {
+                let known = self.fields.iter().chain(self.parameters.keys()).map(String::as_str);
+                let hint = nearest(name, known).map_or(String::new(), |n| format!("did you mean `{n}`?"));
+                return Err(Error::input("constraint.stencils", format!("`{name}` is no field or parameter")).hint(hint));
+            }
+        }
+        // Numbers first, so that formulas may use them.
+        for (name, parameter) in &self.parameters {
+            if let ParameterConfig::Number(number) = parameter {
+                symbols.parameters.insert(name.clone(), Parameter::Number(*number));
+            }
+        }
+        let numbers = symbols.clone();
+        for (name, parameter) in &self.parameters {
+            let place = format!("constraint.parameters.{name}");
+            let array = match parameter {
+                ParameterConfig::Number(_) => continue,
+                ParameterConfig::Formula(text) => {
+                    formula::evaluate_constant(text, &numbers).map_err(|e| Error::input(&place, format!("{e}")))?
+                }
+                ParameterConfig::File { file } => {
+                    let array = crate::npy::read(file)?;
+                    if array.shape != [grid.rows, grid.cols] {
+                        return Err(Error::input(
+                            file.display(),
+                            format!("{place} needs an array [{}, {}], found {:?}", grid.rows, grid.cols, array.shape),
+                        ));
+                    }
+                    array.values
+                }
+            };
+            symbols.parameters.insert(name.clone(), Parameter::Array(array.into()));
+        }
+        symbols.fields = self.fields.clone();
+        Ok(symbols)
+    }
+}

@@ -1,0 +1,103 @@
+//! The one currency: a denoiser maps a noisy field and its noise level to an estimate of the clean field.
+
+use burn::tensor::{DType, Tensor, TensorData};
+
+use crate::parameter::{Parameters, Visitor};
+
+/// Estimates the clean field behind a noisy one.
+pub trait Denoiser: Parameters {
+    /// D(x; σ) ≈ E[x0 | x0 + σ·noise = x]. `x` is `[N, C, H, W]` with one σ per sample; so is the result.
+    fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4>;
+
+    /// The learned weight of the soft constraint at (x, σ), `[N, outputs]`, if there is one.
+    fn gamma(&self, _x: Tensor<4>, _sigma: &[f64]) -> Option<Tensor<2>> {
+        None
+    }
+}
+
+/// A network in f32: features of the noise level and a scaled noisy field in, a field out.
+pub trait Backbone: Parameters {
+    /// F(x, c): `x` is `[N, C, H, W]`, `noise` one number per sample (EDM's c_noise, or a level's index).
+    fn forward(&self, x: Tensor<4>, noise: &[f64]) -> Tensor<4>;
+}
+
+/// EDM's preconditioning at one noise level.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Precondition {
+    /// Weight of the input in the output: σd²/(σ²+σd²).
+    pub skip: f64,
+    /// Weight of the network in the output: σ σd/√(σ²+σd²).
+    pub out: f64,
+    /// Scale of the network's input: 1/√(σ²+σd²).
+    pub input: f64,
+    /// The network's noise input: ln(σ)/4.
+    pub noise: f64,
+}
+
+impl Precondition {
+    /// The coefficients at `sigma` for data of standard deviation `sigma_data`.
+    pub fn new(sigma: f64, sigma_data: f64) -> Self {
+        let total = sigma.hypot(sigma_data);
+        Self {
+            skip: (sigma_data / total).powi(2),
+            out: sigma * sigma_data / total,
+            input: 1.0 / total,
+            noise: sigma.ln() / 4.0,
+        }
+    }
+}
+
+/// EDM's denoiser around a backbone: D(x; σ) = c_skip x + c_out F(c_in x; c_noise).
+pub struct Edm {
+    backbone: Box<dyn Backbone>,
+    sigma_data: f64,
+}
+
+impl Edm {
+    /// Wraps `backbone` for data of standard deviation `sigma_data`.
+    pub fn new(backbone: Box<dyn Backbone>, sigma_data: f64) -> Self {
+        Self { backbone, sigma_data }
+    }
+}
+
+impl Parameters for Edm {
+    fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
+        self.backbone.visit(prefix, visit);
+    }
+}
+
+impl Denoiser for Edm {
+    fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
+        let at: Vec<Precondition> = sigma.iter().map(|&s| Precondition::new(s, self.sigma_data)).collect();
+        let noise: Vec<f64> = at.iter().map(|c| c.noise).collect();
+        let scaled = x.clone() * per_sample(at.iter().map(|c| c.input), &x);
+        // The network works in f32; the state may be f64 (sampling) and keeps its precision around it.
+        let output = self.backbone.forward(scaled.cast(DType::F32), &noise).cast(x.dtype());
+        x.clone() * per_sample(at.iter().map(|c| c.skip), &x) + output * per_sample(at.iter().map(|c| c.out), &x)
+    }
+}
+
+/// One number per sample as `[N, 1, 1, 1]`, a constant of the same type and device as `like`.
+pub fn per_sample(values: impl Iterator<Item = f64>, like: &Tensor<4>) -> Tensor<4> {
+    let values: Vec<f64> = values.collect();
+    let n = values.len();
+    let device = like.device().without_autodiff();
+    Tensor::from_data(TensorData::new(values, [n, 1, 1, 1]), (&device, like.dtype()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_precondition_keeps_unit_variance() {
+        for sigma in [0.002, 0.1, 0.5, 3.0, 80.0] {
+            let c = Precondition::new(sigma, 0.5);
+            let total = sigma * sigma + 0.25;
+            assert!((c.input * c.input * total - 1.0).abs() < 1e-12);
+            // The effective target of the network, (x0 − c_skip x)/c_out, has unit variance.
+            let target = (1.0 - c.skip).powi(2) * 0.25 + (c.skip * sigma).powi(2);
+            assert!((target / (c.out * c.out) - 1.0).abs() < 1e-12);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What can go wrong, said so that a user can mend it.
+
+use std::path::{Path, PathBuf};
+
+/// The library's error.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Something that was handed in is not usable: usage, configuration or data.
+    #[error("{place}: {problem}{}", hint_line(.hint))]
+    Input {
+        /// The file, field, key or flag at fault.
+        place: String,
+        /// What was expected and what was found.
+        problem: String,
+        /// What to do about it; may be empty.
+        hint: String,
+    },
+    /// A file could not be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried, e.g. "write".
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Training produced numbers that are not finite.
+    #[error("training diverged at step {step}: loss {loss}\nhint: {hint}")]
+    Diverged {
+        /// The step that failed.
+        step: u64,
+        /// The loss there.
+        loss: f64,
+        /// The last good checkpoint and what to change.
+        hint: String,
+    },
+    /// The user asked to stop.
+    #[error("interrupted{}", hint_line(.hint))]
+    Interrupted {
+        /// How to go on.
+        hint: String,
+    },
+}
+
+fn hint_line(hint: &str) -> String {
+    if hint.is_empty() { String::new() } else { format!("\nhint: {hint}") }
+}
+
+/// The library's result.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An input error without a hint.
+    pub fn input(place: impl ToString, problem: impl ToString) -> Self {
+        Self::Input { place: place.to_string(), problem: problem.to_string(), hint: String::new() }
+    }
+
+    /// Adds what to do about an input error.
+    #[must_use]
+    pub fn hint(mut self, text: impl ToString) -> Self {
+        if let Self::Input { hint, .. } = &mut self {
+            *hint = text.to_string();
+        }
+        self
+    }
+
+    /// Turns a system error on `path` into ours.
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |source| Self::Io { action, path, source }
+    }
+
+    /// The program's exit code for this error: 1 the work failed, 2 bad input, 130 interrupted.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Input { .. } => 2,
+            // A file that cannot be read is bad input; a file that cannot be written (full disk) is failed work.
+            Self::Io { action, .. } => 1 + u8::from(*action == "read"),
+            Self::Diverged { .. } => 1,
+            Self::Interrupted { .. } => 130,
+        }
+    }
+}
+
+/// The candidate nearest to `word` by edit distance, if any is near enough to be a likely typo.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    candidates
+        .into_iter()
+        .map(|c| (edit_distance(word, c), c))
+        .filter(|&(d, c)| d <= 1 + word.len().max(c.len()) / 3)
+        .min_by_key(|&(d, _)| d)
+        .map(|(_, c)| c)
+}
+
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_a_likely_typo_or_nothing() {
+        assert_eq!(nearest("itertions", ["iterations", "batch"]), Some("iterations"));
+        assert_eq!(nearest("zebra", ["iterations", "batch"]), None);
+    }
+}

@@ -1,0 +1,223 @@
+//! Small networks for points: the toy study's backbone, PIDM's original one, and the two-layer network behind gamma.
+
+use burn::tensor::{Device, Int, Tensor, TensorData, activation};
+
+use crate::denoiser::Backbone;
+use crate::parameter::{Parameter, Parameters, Visitor};
+use crate::random::Stream;
+
+/// Numbers in the embedding of a noise level.
+pub const EMBEDDING: usize = 8;
+
+/// Fourier features of a noise input c: √2·[cos(ω c), sin(ω c)] with ω = π·{¼, ½, 1, 2}; `[N, 8]`.
+pub fn noise_embedding(noise: &[f64], device: &Device) -> Tensor<2> {
+    let features = noise.iter().flat_map(|&c| {
+        let waves = [0.25, 0.5, 1.0, 2.0].map(|w| std::f64::consts::PI * w * c);
+        let all = waves.map(f64::cos).into_iter().chain(waves.map(f64::sin));
+        all.map(|v| (std::f64::consts::SQRT_2 * v) as f32)
+    });
+    let values: Vec<f32> = features.collect();
+    Tensor::from_data(TensorData::new(values, [noise.len(), EMBEDDING]), &device.clone().without_autodiff())
+}
+
+/// y = x Wᵀ + b, with W `[outputs, inputs]` as in PyTorch.
+pub struct Linear {
+    weight: Parameter<2>,
+    bias: Option<Parameter<1>>,
+}
+
+impl Linear {
+    /// Weights and bias uniform in ±1/√inputs.
+    pub fn new(inputs: usize, outputs: usize, bias: bool, stream: &mut Stream, device: &Device) -> Self {
+        let bound = 1.0 / (inputs as f64).sqrt();
+        let mut draw = |n: usize| (0..n).map(|_| (bound * (2.0 * stream.uniform() - 1.0)) as f32).collect();
+        Self {
+            weight: Parameter::new(draw(outputs * inputs), [outputs, inputs], device),
+            bias: bias.then(|| Parameter::new(draw(outputs), [outputs], device)),
+        }
+    }
+
+    /// All zero: the layer's output starts at 0.
+    pub fn zeros(inputs: usize, outputs: usize, device: &Device) -> Self {
+        Self {
+            weight: Parameter::new(vec![0.0; outputs * inputs], [outputs, inputs], device),
+            bias: Some(Parameter::new(vec![0.0; outputs], [outputs], device)),
+        }
+    }
+
+    /// `[N, inputs]` → `[N, outputs]`.
+    pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        let y = x.matmul(self.weight.get().transpose());
+        match &self.bias {
+            Some(bias) => y + bias.get().unsqueeze(),
+            None => y,
+        }
+    }
+}
+
+impl Parameters for Linear {
+    fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
+        visit(&format!("{prefix}weight"), &mut self.weight);
+        if let Some(bias) = &mut self.bias {
+            visit(&format!("{prefix}bias"), bias);
+        }
+    }
+}
+
+/// Calls `visit` on each named part, extending the prefix.
+macro_rules! visit_parts {
+    ($self:ident, $prefix:ident, $visit:ident, $($part:ident),+) => {
+        $( $self.$part.visit(&format!(concat!("{}", stringify!($part), "."), $prefix), $visit); )+
+    };
+}
+
+/// A hidden layer modulated by the noise level: SiLU((W h + b)(1 + S e) + E e).
+struct Modulated {
+    linear: Linear,
+    scale: Linear,
+    shift: Linear,
+}
+
+impl Modulated {
+    fn new(inputs: usize, outputs: usize, stream: &mut Stream, device: &Device) -> Self {
+        Self {
+            linear: Linear::new(inputs, outputs, true, stream, device),
+            scale: Linear::new(EMBEDDING, outputs, false, stream, device),
+            shift: Linear::new(EMBEDDING, outputs, false, stream, device),
+        }
+    }
+
+    /// `[N, inputs]`, embedding `[N, 8]` → `[N, outputs]`.
+    fn forward(&self, x: Tensor<2>, embedding: &Tensor<2>) -> Tensor<2> {
+        let scale = self.scale.forward(embedding.clone()) + 1.0;
+        activation::silu(self.linear.forward(x) * scale + self.shift.forward(embedding.clone()))
+    }
+}
+
+impl Parameters for Modulated {
+    fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
+        visit_parts!(self, prefix, visit, linear, scale, shift);
+    }
+}
+
+/// The toy study's backbone: three linear layers, hidden ones modulated by the noise level.
+pub struct Mlp {
+    first: Modulated,
+    second: Modulated,
+    last: Linear,
+}
+
+impl Mlp {
+    /// A network on `channels` numbers with `hidden` units per hidden layer.
+    pub fn new(channels: usize, hidden: usize, stream: &mut Stream, device: &Device) -> Self {
+        Self {
+            first: Modulated::new(channels, hidden, stream, device),
+            second: Modulated::new(hidden, hidden, stream, device),
+            last: Linear::new(hidden, channels, true, stream, device),
+        }
+    }
+}
+
+impl Parameters for Mlp {
+    fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
+        visit_parts!(self, prefix, visit, first, second, last);
+    }
+}
+
+impl Backbone for Mlp {
+    fn forward(&self, x: Tensor<4>, noise: &[f64]) -> Tensor<4> {
+        let dims = x.dims();
+        let embedding = noise_embedding(noise, &x.device());
+        let flat = x.reshape([dims[0], dims[1] * dims[2] * dims[3]]);
+        let hidden = self.second.forward(self.first.forward(flat, &embedding), &embedding);
+        self.last.forward(hidden).reshape(dims)
+    }
+}
+
+/// PIDM's toy backbone: hidden layers are multiplied by a learned row per noise level, softplus activations.
+pub struct LevelMlp {
+    first: Linear,
+    second: Linear,
+    last: Linear,
+    first_level: Parameter<2>,
+    second_level: Parameter<2>,
+}
+
+impl LevelMlp {
+    /// A network on `channels` numbers with `hidden` units for `levels` noise levels.
+    pub fn new(channels: usize, hidden: usize, levels: usize, stream: &mut Stream, device: &Device) -> Self {
+        let mut table = || {
+            let values = (0..levels * hidden).map(|_| stream.uniform() as f32).collect();
+            Parameter::new(values, [levels, hidden], device)
+        };
+        let (first_level, second_level) = (table(), table());
+        Self {
+            first: Linear::new(channels, hidden, true, stream, device),
+            second: Linear::new(hidden, hidden, true, stream, device),
+            last: Linear::new(hidden, channels, true, stream, device),
+            first_level,
+            second_level,
+        }
+    }
+}
+
+impl Parameters for LevelMlp {
+    fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
+        visit_parts!(self, prefix, visit, first, second, last);
+        visit(&format!("{prefix}first_level"), &mut self.first_level);
+        visit(&format!("{prefix}second_level"), &mut self.second_level);
+    }
+}
+
+impl Backbone for LevelMlp {
+    fn forward(&self, x: Tensor<4>, noise: &[f64]) -> Tensor<4> {
+        let dims = x.dims();
+        let levels: Vec<i64> = noise.iter().map(|&level| level as i64).collect();
+        let device = x.device().without_autodiff();
+        let levels = Tensor::<1, Int>::from_data(TensorData::new(levels, [dims[0]]), &device);
+        let flat = x.reshape([dims[0], dims[1] * dims[2] * dims[3]]);
+        let first = self.first.forward(flat) * self.first_level.get().select(0, levels.clone());
+        let second = self.second.forward(activation::softplus(first, 1.0)) * self.second_level.get().select(0, levels);
+        self.last.forward(activation::softplus(second, 1.0)).reshape(dims)
+    }
+}
+
+/// Two linear layers with a SiLU between; the second starts at zero, so that the output does too.
+pub struct TwoLayer {
+    first: Linear,
+    last: Linear,
+}
+
+impl TwoLayer {
+    /// `inputs` → `hidden` → `outputs`.
+    pub fn new(inputs: usize, hidden: usize, outputs: usize, stream: &mut Stream, device: &Device) -> Self {
+        Self {
+            first: Linear::new(inputs, hidden, true, stream, device),
+            last: Linear::zeros(hidden, outputs, device),
+        }
+    }
+
+    /// `[N, inputs]` → `[N, outputs]`.
+    pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        self.last.forward(activation::silu(self.first.forward(x)))
+    }
+}
+
+impl Parameters for TwoLayer {
+    fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
+        visit_parts!(self, prefix, visit, first, last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Purpose;
+
+    #[test]
+    fn the_toy_network_has_the_expected_size() {
+        let stream = &mut Stream::new(0, Purpose::Weights, 0);
+        assert_eq!(Mlp::new(2, 128, stream, &Device::flex()).count_parameters(), 21_250);
+        assert_eq!(TwoLayer::new(2 + EMBEDDING, 100, 1, stream, &Device::flex()).count_parameters(), 1_201);
+    }
+}

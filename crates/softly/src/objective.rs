@@ -1,0 +1,188 @@
+//! What training minimises: denoising score matching, optionally with PIDM's residual regulariser.
+
+use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+use crate::constraint::SoftConstraint;
+use crate::ddpm::CosineSchedule;
+use crate::denoiser::{Denoiser, per_sample};
+use crate::noise::NoiseDist;
+
+/// The weight of a noise level in the loss.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Weight {
+    /// EDM's (σ²+σd²)/(σ σd)²: every noise level contributes alike.
+    Edm,
+    /// min(1/σ², max): min-SNR, as PIDM trains its DDPM.
+    MinSnr {
+        /// Upper bound of the weight.
+        max: f64,
+    },
+}
+
+impl Weight {
+    /// The weight at `sigma` for data of standard deviation `sigma_data`.
+    pub fn at(self, sigma: f64, sigma_data: f64) -> f64 {
+        match self {
+            Self::Edm => (sigma * sigma + sigma_data * sigma_data) / (sigma * sigma_data).powi(2),
+            Self::MinSnr { max } => (1.0 / (sigma * sigma)).min(max),
+        }
+    }
+}
+
+/// How the regulariser's weight depends on the noise level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LambdaSchedule {
+    /// The same weight as the data term.
+    Data,
+    /// The same at every level.
+    Constant,
+    /// 1/(posterior variance of the nearest level of the 100-step cosine DDPM), as PIDM.
+    PosteriorVariance,
+}
+
+/// Where PIDM evaluates the residual.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Estimation {
+    /// On the denoiser's output at the training noise level.
+    Mean,
+    /// On the denoiser's output at `final_sigma`, after one deterministic step there.
+    Sample,
+}
+
+/// PIDM's regulariser: weight·λ(σ)·‖R(x̂)‖ is added to the loss.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Regulariser {
+    /// Overall weight c.
+    pub weight: f64,
+    /// λ(σ).
+    #[serde(default = "default_lambda_schedule")]
+    pub schedule: LambdaSchedule,
+    /// Mean or sample estimation.
+    #[serde(default = "default_estimation")]
+    pub estimation: Estimation,
+    /// Upper bound on λ(σ)·‖R‖ per sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clamp: Option<f64>,
+}
+
+fn default_lambda_schedule() -> LambdaSchedule {
+    LambdaSchedule::Data
+}
+
+fn default_estimation() -> Estimation {
+    Estimation::Mean
+}
+
+/// The training objective.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Objective {
+    /// Distribution of the noise level.
+    pub noise: NoiseDist,
+    /// Weight of the noise level.
+    pub weight: Weight,
+    /// PIDM's residual term, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub regulariser: Option<Regulariser>,
+}
+
+impl Default for Objective {
+    fn default() -> Self {
+        Self {
+            noise: NoiseDist::TruncLogNormal { mean: -2.0, std: 1.7, min: None },
+            weight: Weight::Edm,
+            regulariser: None,
+        }
+    }
+}
+
+/// The two terms of a loss, each one number.
+pub struct Loss {
+    /// Weighted squared error, mean over batch, channels and nodes.
+    pub data: Tensor<1>,
+    /// The regulariser, if there is one, mean over the batch.
+    pub residual: Option<Tensor<1>>,
+}
+
+impl Loss {
+    /// The sum of the terms.
+    pub fn total(&self) -> Tensor<1> {
+        match &self.residual {
+            Some(residual) => self.data.clone() + residual.clone(),
+            None => self.data.clone(),
+        }
+    }
+}
+
+impl Objective {
+    /// The loss on a batch: `clean` and `noise` (standard normal) are `[N, C, H, W]`, one σ per sample.
+    pub fn loss(
+        &self,
+        denoiser: &dyn Denoiser,
+        constraint: Option<&SoftConstraint>,
+        clean: Tensor<4>,
+        noise: Tensor<4>,
+        sigma: &[f64],
+        sigma_data: f64,
+    ) -> Loss {
+        let noisy = clean.clone() + noise * per_sample(sigma.iter().copied(), &clean);
+        let estimate = denoiser.denoise(noisy.clone(), sigma);
+        // √w multiplies the error before squaring: one product fewer to differentiate.
+        let root_weight = per_sample(sigma.iter().map(|&s| self.weight.at(s, sigma_data).sqrt()), &clean);
+        let error = (estimate.clone() - clean) * root_weight;
+        let data = (error.clone() * error).mean();
+        let residual = match (self.regulariser, constraint) {
+            (Some(regulariser), Some(constraint)) => Some(regulariser.term(
+                denoiser,
+                constraint,
+                &noisy,
+                estimate,
+                sigma,
+                |s| self.weight.at(s, sigma_data),
+            )),
+            _ => None,
+        };
+        Loss { data, residual }
+    }
+}
+
+impl Regulariser {
+    fn term(
+        &self,
+        denoiser: &dyn Denoiser,
+        constraint: &SoftConstraint,
+        noisy: &Tensor<4>,
+        estimate: Tensor<4>,
+        sigma: &[f64],
+        data_weight: impl Fn(f64) -> f64,
+    ) -> Tensor<1> {
+        let schedule = CosineSchedule::new(100);
+        let judged = match self.estimation {
+            Estimation::Mean => estimate,
+            Estimation::Sample => {
+                // A DDIM step is an Euler step of the probability flow: x' = D + (σ'/σ)(x − D).
+                let last = schedule.sigma(0);
+                let ratio = per_sample(sigma.iter().map(|s| last / s), noisy);
+                let there = estimate.clone() + (noisy.clone() - estimate) * ratio;
+                denoiser.denoise(there, &vec![last; sigma.len()])
+            }
+        };
+        let lambda = |s: f64| match self.schedule {
+            LambdaSchedule::Data => data_weight(s),
+            LambdaSchedule::Constant => 1.0,
+            LambdaSchedule::PosteriorVariance => 1.0 / schedule.posterior_variance(schedule.nearest_level(s)),
+        };
+        let lambda = per_sample(sigma.iter().map(|&s| lambda(s)), noisy).reshape([sigma.len()]);
+        let weighted = constraint.norm(judged) * lambda;
+        let bounded = match self.clamp {
+            Some(max) => weighted.clamp_max(max),
+            None => weighted,
+        };
+        bounded.mean() * self.weight
+    }
+}

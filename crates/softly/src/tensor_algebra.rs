@@ -1,0 +1,157 @@
+//! The interpreter of formulas on tensors: every operation is an ordinary differentiable tensor operation, so autodiff
+//! passes through a formula and through its reverse walk alike.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use softly_pde::algebra::{Algebra, Binary, Derivative, Unary};
+use softly_pde::grid::{Axis, Grid};
+
+/// A number, or a batch of fields `[N, H, W]` in which sizes of 1 stand for any size.
+#[derive(Debug, Clone)]
+pub enum TensorValue {
+    /// The same number everywhere.
+    Number(f64),
+    /// A batch of fields.
+    Tensor(Tensor<3>),
+}
+
+/// Constant tensors that a constraint needs again and again: derivative matrices and arrays of its formulas.
+#[derive(Default)]
+pub struct Constants {
+    matrices: Mutex<HashMap<(Derivative, bool, DType), Tensor<3>>>,
+    /// By address; the array is kept alive with its tensor so that the address stays its own.
+    arrays: Mutex<HashMap<(usize, DType), (Arc<[f64]>, Tensor<3>)>>,
+}
+
+fn cached<K: Eq + Hash, V: Clone>(map: &Mutex<HashMap<K, V>>, key: K, make: impl FnOnce() -> V) -> V {
+    map.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_insert_with(make).clone()
+}
+
+/// The interpreter for tensors of one type and device.
+pub struct TensorAlgebra<'a> {
+    grid: &'a Grid,
+    constants: &'a Constants,
+    dtype: DType,
+    device: Device,
+}
+
+impl<'a> TensorAlgebra<'a> {
+    /// The interpreter for values like `like`.
+    pub fn new(grid: &'a Grid, constants: &'a Constants, like: &Tensor<4>) -> Self {
+        Self { grid, constants, dtype: like.dtype(), device: like.device().without_autodiff() }
+    }
+
+    /// A value as a tensor that broadcasts against `[N, H, W]`.
+    pub fn tensor(&self, value: &TensorValue) -> Tensor<3> {
+        match value {
+            TensorValue::Number(number) => self.constant(vec![*number], [1, 1, 1]),
+            TensorValue::Tensor(tensor) => tensor.clone(),
+        }
+    }
+
+    fn constant(&self, values: Vec<f64>, shape: [usize; 3]) -> Tensor<3> {
+        Tensor::from_data(TensorData::new(values, shape), (&self.device, self.dtype))
+    }
+
+    /// The matrix as it multiplies `[N, H, W]`: from the left along x, from the right (hence transposed) along y.
+    fn matrix(&self, derivative: Derivative, transposed: bool) -> Tensor<3> {
+        cached(&self.constants.matrices, (derivative, transposed, self.dtype), || {
+            let matrix = derivative.matrix(self.grid);
+            let from_right = derivative.axis == Axis::Y;
+            let matrix = if transposed == from_right { matrix } else { matrix.transposed() };
+            let n = matrix.size();
+            self.constant(matrix.dense(), [1, n, n])
+        })
+    }
+}
+
+impl Algebra for TensorAlgebra<'_> {
+    type Value = TensorValue;
+
+    fn number(&self, number: f64) -> TensorValue {
+        TensorValue::Number(number)
+    }
+
+    fn array(&self, array: &Arc<[f64]>) -> TensorValue {
+        let key = (array.as_ptr() as usize, self.dtype);
+        let make = || (array.clone(), self.constant(array.to_vec(), [1, self.grid.rows, self.grid.cols]));
+        TensorValue::Tensor(cached(&self.constants.arrays, key, make).1)
+    }
+
+    fn unary(&self, function: Unary, x: &TensorValue) -> TensorValue {
+        let x = self.tensor(x);
+        TensorValue::Tensor(match function {
+            Unary::Neg => x.neg(),
+            // The floor keeps the recorded slope finite at 0; in f32 it is the smallest whose root squares back.
+            Unary::Sqrt => x.clamp_min(1e-24).sqrt(),
+            Unary::Abs => x.abs(),
+            Unary::Sign => x.detach().sign(),
+            Unary::Exp => x.exp(),
+            Unary::Log => x.log(),
+            Unary::Sin => x.sin(),
+            Unary::Cos => x.cos(),
+            Unary::Tanh => x.tanh(),
+        })
+    }
+
+    fn binary(&self, operation: Binary, a: &TensorValue, b: &TensorValue) -> TensorValue {
+        use TensorValue::{Number, Tensor};
+        let (a, b) = match (a, b) {
+            (Number(a), Number(b)) => {
+                return Number(match operation {
+                    Binary::Add => a + b,
+                    Binary::Sub => a - b,
+                    Binary::Mul => a * b,
+                    Binary::Div => a / b,
+                });
+            }
+            (Tensor(a), Number(b)) => {
+                let a = a.clone();
+                return Tensor(match operation {
+                    Binary::Add => a + *b,
+                    Binary::Sub => a - *b,
+                    Binary::Mul => a * *b,
+                    Binary::Div => a / *b,
+                });
+            }
+            (Number(a), Tensor(b)) => {
+                let b = b.clone();
+                return Tensor(match operation {
+                    Binary::Add => b + *a,
+                    Binary::Sub => b.neg() + *a,
+                    Binary::Mul => b * *a,
+                    Binary::Div => b.recip() * *a,
+                });
+            }
+            (Tensor(a), Tensor(b)) => (a.clone(), b.clone()),
+        };
+        Tensor(match operation {
+            Binary::Add => a + b,
+            Binary::Sub => a - b,
+            Binary::Mul => a * b,
+            Binary::Div => a / b,
+        })
+    }
+
+    fn power(&self, x: &TensorValue, exponent: f64) -> TensorValue {
+        TensorValue::Tensor(self.tensor(x).powf_scalar(exponent))
+    }
+
+    fn at_least(&self, x: &TensorValue, floor: f64) -> TensorValue {
+        TensorValue::Tensor(self.tensor(x).clamp_min(floor))
+    }
+
+    fn derivative(&self, x: &TensorValue, derivative: Derivative, transposed: bool) -> TensorValue {
+        let x = self.tensor(x);
+        let n = x.dims()[0];
+        let x = x.expand([n, self.grid.rows, self.grid.cols]);
+        let matrix = self.matrix(derivative, transposed);
+        TensorValue::Tensor(match derivative.axis {
+            Axis::X => matrix.matmul(x),
+            Axis::Y => x.matmul(matrix),
+        })
+    }
+}
