@@ -3,10 +3,15 @@
 //! No tensor framework: everything here works on slices and can be checked by hand.
 
 pub mod algebra;
+pub mod cosine_field;
+pub mod darcy;
 pub mod derivative;
 pub mod formula;
 pub mod formula_error;
 pub mod grid;
+pub mod helmholtz;
+pub mod karhunen_loeve;
 mod lexer;
 mod parser;
 pub mod program;
+mod transpose;
