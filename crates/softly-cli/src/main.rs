@@ -1,3 +1,20 @@
-//! The `softly` program.
+//! The `softly` program: train, sample and judge diffusion models that know their PDE softly.
 
-fn main() {}
+mod arguments;
+mod circle_report;
+mod commands;
+mod progress;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match commands::run(arguments::Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            progress::error(&error);
+            ExitCode::from(error.exit_code())
+        }
+    }
+}

@@ -5,7 +5,7 @@ use burn::tensor::{DType, Tensor, TensorData};
 use crate::parameter::{Parameters, Visitor};
 
 /// Estimates the clean field behind a noisy one.
-pub trait Denoiser: Parameters {
+pub trait Denoiser: Parameters + Send + Sync {
     /// D(x; σ) ≈ E[x0 | x0 + σ·noise = x]. `x` is `[N, C, H, W]` with one σ per sample; so is the result.
     fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4>;
 
@@ -16,7 +16,7 @@ pub trait Denoiser: Parameters {
 }
 
 /// A network in f32: features of the noise level and a scaled noisy field in, a field out.
-pub trait Backbone: Parameters {
+pub trait Backbone: Parameters + Send + Sync {
     /// F(x, c): `x` is `[N, C, H, W]`, `noise` one number per sample (EDM's c_noise, or a level's index).
     fn forward(&self, x: Tensor<4>, noise: &[f64]) -> Tensor<4>;
 }

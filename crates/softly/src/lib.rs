@@ -4,6 +4,7 @@
 //! [`objective::Objective`] (denoising score matching, or with PIDM's regulariser) and a [`sampler::Sampler`] (Heun, or
 //! with guidance).
 
+pub mod circle_study;
 pub mod config;
 pub mod constraint;
 pub mod dataset;
@@ -11,6 +12,7 @@ pub mod ddpm;
 pub mod denoiser;
 pub mod error;
 pub mod files;
+pub mod generate;
 pub mod mlp;
 pub mod model;
 pub mod noise;

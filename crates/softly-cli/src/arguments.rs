@@ -1,0 +1,219 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// Diffusion models of PDE solutions that know their PDE softly.
+#[derive(Debug, Parser)]
+#[command(name = "softly", version, arg_required_else_help = true, after_help = "\
+Examples:
+  softly reproduce circle                          the toy study in a few minutes, with a report
+  softly train --preset circle-demo --method scd --out runs/scd
+  softly sample runs/scd --count 1000 --out samples
+  softly eval runs/scd
+  softly presets circle-demo                       print a preset")]
+pub struct Arguments {
+    /// Threads to use; all cores by default.
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub threads: Option<u16>,
+    /// Print one JSON object on stdout instead of text.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a study end to end: data, every method, metrics, table.json and report.html.
+    #[command(after_help = "\
+Examples:
+  softly reproduce circle                          two curves, short trainings: a few minutes
+  softly reproduce circle --scale paper --seeds 1  the paper's trainings with one seed
+Run the same command again to go on after an interruption.")]
+    Reproduce(Reproduce),
+    /// List the presets, or print one.
+    #[command(after_help = "\
+Examples:
+  softly presets
+  softly presets circle-demo --method scd          resolved with a method laid over it")]
+    Presets {
+        /// The preset to print.
+        name: Option<String>,
+        /// Lay a method of the preset over it.
+        #[arg(long, requires = "name")]
+        method: Option<String>,
+    },
+    /// Train a model, or go on with a training.
+    #[command(after_help = "\
+Examples:
+  softly train --preset circle-demo --method scd --out runs/scd
+  softly train --preset circle-demo --set train.iterations=2000 --set data.generator.curve.shape=dent --out runs/dent
+  softly train --config my.toml --out runs/mine
+Ctrl-C saves a checkpoint; the same command goes on from there.")]
+    Train {
+        /// What to train.
+        #[command(flatten)]
+        source: Source,
+        /// Folder of the run.
+        #[arg(long, value_name = "RUN")]
+        out: PathBuf,
+    },
+    /// Draw samples from a trained model.
+    #[command(after_help = "\
+Examples:
+  softly sample runs/scd --count 1000 --out samples
+  softly sample runs/vanilla --count 100 --guidance 0.2 --steps 50 --out guided")]
+    Sample {
+        /// What to sample from.
+        #[command(flatten)]
+        sampling: Sampling,
+        /// Folder for the arrays, one `<field>.npy` each (and `points.npy` for points).
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// Measure a trained model: numbers with spread and n, next to the data's own.
+    #[command(after_help = "\
+Examples:
+  softly eval runs/scd
+  softly eval runs/vanilla --scales 0.01,0.05,0.2  with DPS guidance at several scales")]
+    Eval {
+        /// What to sample from.
+        #[command(flatten)]
+        sampling: Sampling,
+        /// Estimates of `--count` samples each.
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+        sets: u32,
+        /// Guidance scales to compare, for a model without guidance of its own.
+        #[arg(long, value_delimiter = ',', value_name = "SCALE,…")]
+        scales: Vec<f64>,
+    },
+    /// The residual of arrays under a constraint.
+    #[command(after_help = "\
+Examples:
+  softly residual --config darcy.toml --field p=p.npy --field K=K.npy --out r.npy
+The arrays are [H, W] or [N, H, W]; only the [constraint] table of the file is used.")]
+    Residual {
+        /// File with a [constraint] table.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// A field and its array.
+        #[arg(long = "field", value_name = "NAME=FILE", required = true)]
+        fields: Vec<String>,
+        /// Write the residual as an array.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// Distances between samples.
+    Distance {
+        /// Which distance.
+        #[command(subcommand)]
+        kind: Distance,
+    },
+    /// Versions, device and threads.
+    Info,
+    /// Shell completions on stdout.
+    #[command(after_help = "Example:\n  softly completions bash > /etc/bash_completion.d/softly")]
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+/// A study and its scale.
+#[derive(Debug, Args)]
+pub struct Reproduce {
+    /// The study.
+    pub study: Study,
+    /// How much of it.
+    #[arg(long, value_enum, default_value = "demo")]
+    pub scale: ScaleName,
+    /// Folder for everything; `runs/<study>-<scale>` by default.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Number of seeds, instead of the scale's own.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub seeds: Option<u64>,
+}
+
+/// A study.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Study {
+    /// Points on a circle, a dented and a chopped one.
+    Circle,
+}
+
+/// How much of a study.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum ScaleName {
+    /// A few minutes.
+    Demo,
+    /// Reduced, with three seeds.
+    Cpu,
+    /// The paper's.
+    Paper,
+}
+
+/// Where a configuration comes from.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct Source {
+    /// A preset (`softly presets` lists them).
+    #[arg(long, value_name = "P")]
+    pub preset: Option<String>,
+    /// A configuration file, laid over the preset if there is one.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A method of the preset or file, laid over it.
+    #[arg(long, value_name = "NAME")]
+    pub method: Option<String>,
+    /// Change one setting, e.g. train.rate=1e-3; may be repeated.
+    #[arg(long = "set", value_name = "A.B=C")]
+    pub settings: Vec<String>,
+}
+
+/// What to sample from and how.
+#[derive(Debug, Args)]
+pub struct Sampling {
+    /// A run folder or a snapshot file.
+    #[arg(value_name = "RUN|SNAPSHOT")]
+    pub model: PathBuf,
+    /// Number of samples.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub count: u32,
+    /// Seed of the samples.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Sample indices A-B (both included) instead of 0 to count−1: sample i is the same in any range.
+    #[arg(long, value_name = "A-B", conflicts_with = "count")]
+    pub seeds: Option<String>,
+    /// Sampler steps, instead of the run's.
+    #[arg(long)]
+    pub steps: Option<usize>,
+    /// Smallest noise level, instead of the run's.
+    #[arg(long)]
+    pub sigma_min: Option<f64>,
+    /// DPS guidance scale.
+    #[arg(long, value_name = "SCALE")]
+    pub guidance: Option<f64>,
+    /// Samples per batch; the samples do not depend on it.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub batch: u32,
+}
+
+/// Which distance.
+#[derive(Debug, Subcommand)]
+pub enum Distance {
+    /// Exact Wasserstein-1 with the Euclidean distance, between point clouds [N, 2].
+    #[command(after_help = "Example:\n  softly distance w1 samples/points.npy truth.npy")]
+    W1 {
+        /// Points [N, 2].
+        a: PathBuf,
+        /// Points [M, 2].
+        b: PathBuf,
+    },
+}

@@ -1,0 +1,409 @@
+//! What each command does: parse, call the library, print.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use burn::tensor::Device;
+use clap::CommandFactory;
+use serde_json::json;
+use softly::circle_study::{self, CircleStudy, StudyScale, curve_of};
+use softly::config::{Config, Generator, Layers, PRESETS};
+use softly::constraint::{ResidualSummary, SoftConstraint};
+use softly::dataset::Dataset;
+use softly::error::{Error, Result, nearest};
+use softly::files::make_folder;
+use softly::generate::Trained;
+use softly::npy;
+use softly::point_metrics::{Cloud, PointMetrics, Summary};
+use softly::random::{Purpose, Stream};
+use softly::sampler::{Guidance, Sampler};
+use softly::train::{self, RunFolder, RunInfo};
+use softly::units::Units;
+use softly::wasserstein::w1;
+use softly_pde::grid::Grid;
+
+use crate::arguments::{Arguments, Command, Distance, Reproduce, Sampling, ScaleName, Source, Study};
+use crate::circle_report;
+use crate::progress::{Bar, say};
+
+/// Set by Ctrl-C; long work looks at it.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// Runs the program.
+pub fn run(arguments: Arguments) -> Result<()> {
+    let threads = arguments.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, Into::into), usize::from);
+    // Fails only if a pool exists already, and this is the first use of one.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+    let json = arguments.json;
+    match arguments.command {
+        Command::Reproduce(reproduce) => run_study(&reproduce, json),
+        Command::Presets { name, method } => presets(name.as_deref(), method.as_deref(), json),
+        Command::Train { source, out } => train_model(&source, &out, json),
+        Command::Sample { sampling, out } => sample(&sampling, &out, json),
+        Command::Eval { sampling, sets, scales } => eval(&sampling, sets as usize, &scales, json),
+        Command::Residual { config, fields, out } => residual(&config, &fields, out.as_deref()),
+        Command::Distance { kind: Distance::W1 { a, b } } => distance(&a, &b),
+        Command::Info => info(json),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "softly", &mut std::io::stdout());
+            Ok(())
+        }
+    }
+}
+
+fn device() -> Device {
+    Device::flex()
+}
+
+/// Prints a line of data on stdout; a closed pipe is not an error.
+fn print(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+fn print_json(value: &impl serde::Serialize) {
+    print(&serde_json::to_string(value).expect("values of the program are valid JSON"));
+}
+
+/// From now on Ctrl-C asks long work to stop instead of killing the program; a second one kills.
+fn catch_interrupt() {
+    // Fails only if there is a handler already, and then that one serves.
+    let _ = ctrlc::set_handler(|| {
+        if STOP.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+        say("stopping after this step; Ctrl-C again to quit at once");
+    });
+}
+
+/// A description of this run of the program.
+fn run_info(seed: u64) -> RunInfo {
+    RunInfo {
+        version: env!("CARGO_PKG_VERSION").into(),
+        commit: env!("SOFTLY_COMMIT").into(),
+        command: std::iter::once("softly".to_string()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" "),
+        seed,
+        dataset_hash: String::new(),
+        device: "cpu (flex)".into(),
+        threads: rayon::current_num_threads(),
+        status: String::new(),
+        seconds: 0.0,
+    }
+}
+
+fn run_study(reproduce: &Reproduce, json: bool) -> Result<()> {
+    let Study::Circle = reproduce.study;
+    let scale = match reproduce.scale {
+        ScaleName::Demo => StudyScale::Demo,
+        ScaleName::Cpu => StudyScale::Cpu,
+        ScaleName::Paper => StudyScale::Paper,
+    };
+    let study = CircleStudy::new(scale, reproduce.seeds);
+    let out = reproduce.out.clone().unwrap_or_else(|| PathBuf::from(format!("runs/circle-{}", scale.name())));
+    catch_interrupt();
+    let bar = Bar::new(1, "units");
+    let table = circle_study::run(&study, &out, &device(), &run_info(0), &STOP, &bar)?;
+    bar.finish();
+    let page = out.join("report.html");
+    // REPORT
+    if json {
+        print_json(&table);
+    } else {
+        print(&circle_report::text_table(&table));
+    }
+    say(&format!("wrote {} and {}", out.join("table.json").display(), page.display()));
+    Ok(())
+}
+
+fn presets(name: Option<&str>, method: Option<&str>, json: bool) -> Result<()> {
+    let Some(name) = name else {
+        if json {
+            print_json(&PRESETS.iter().map(|(name, _)| name).collect::<Vec<_>>());
+        } else {
+            for (name, text) in PRESETS {
+                print(&format!("{name:14} {}", text.lines().next().unwrap_or_default().trim_start_matches("# ")));
+            }
+        }
+        return Ok(());
+    };
+    let mut layers = Layers::new().preset(name)?;
+    if let Some(method) = method {
+        layers = layers.method(method)?;
+    }
+    let config = layers.finish(name)?;
+    if json { print_json(&config) } else { print(config.to_toml().trim_end()) }
+    Ok(())
+}
+
+fn configuration(source: &Source) -> Result<Config> {
+    let mut layers = Layers::new();
+    let mut place = "--set".to_string();
+    if let Some(preset) = &source.preset {
+        layers = layers.preset(preset)?;
+        place = format!("preset {preset}");
+    }
+    if let Some(file) = &source.config {
+        layers = layers.file(file)?;
+        place = file.display().to_string();
+    }
+    if source.preset.is_none() && source.config.is_none() {
+        return Err(Error::input("softly train", "expected --preset or --config").hint("`softly presets` lists presets"));
+    }
+    if let Some(method) = &source.method {
+        layers = layers.method(method)?;
+    }
+    for setting in &source.settings {
+        layers = layers.set(setting)?;
+    }
+    layers.finish(&place)
+}
+
+fn train_model(source: &Source, out: &Path, json: bool) -> Result<()> {
+    let config = configuration(source)?;
+    let dataset = Dataset::from_config(&config)?;
+    catch_interrupt();
+    let bar = Bar::new(config.train.iterations, "steps");
+    let folder = RunFolder::new(out);
+    let mut started = false;
+    train::run(&config, dataset, &folder, &device(), run_info(config.train.seed), &STOP, &mut |progress| {
+        if !started {
+            use softly::circle_study::Reporter;
+            bar.begin(progress.total, progress.step.saturating_sub(1));
+            started = true;
+        }
+        if let Some(loss) = progress.loss {
+            bar.message(format!("loss {loss:.5}"));
+        }
+        bar.set(progress.step);
+    })?;
+    bar.finish();
+    if json {
+        print_json(&json!({ "run": out, "snapshot": folder.snapshot(), "iterations": config.train.iterations }));
+    } else {
+        print(&folder.snapshot().display().to_string());
+    }
+    Ok(())
+}
+
+/// The sampler of a run with the command line's changes, and the sample indices.
+fn sampler_of(trained: &Trained, sampling: &Sampling) -> Result<(Sampler, Vec<u64>)> {
+    let mut config = trained.blueprint.config.clone();
+    if let Some(steps) = sampling.steps {
+        config.sampler.steps = steps;
+    }
+    if let Some(sigma_min) = sampling.sigma_min {
+        config.sampler.sigma_min = sigma_min;
+    }
+    if let Some(scale) = sampling.guidance {
+        if !scale.is_finite() || scale < 0.0 {
+            return Err(Error::input("--guidance", format!("expected a number ≥ 0, found {scale}")));
+        }
+        config.sampler.guidance = Some(Guidance { scale });
+    }
+    config.check()?;
+    let indices = match &sampling.seeds {
+        None => (0..u64::from(sampling.count)).collect(),
+        Some(range) => {
+            let ends = range.split_once('-').and_then(|(a, b)| Some((a.trim().parse().ok()?, b.trim().parse().ok()?)));
+            match ends {
+                Some((first, last)) if first <= last => (first..=last).collect::<Vec<u64>>(),
+                _ => {
+                    return Err(Error::input("--seeds", format!("expected A-B with A ≤ B, found `{range}`"))
+                        .hint("for example --seeds 0-99"));
+                }
+            }
+        }
+    };
+    Ok((config.sampler, indices))
+}
+
+fn draw(trained: &Trained, sampler: &Sampler, sampling: &Sampling, indices: &[u64]) -> Result<Vec<f64>> {
+    let bar = Bar::new((indices.len() * sampler.steps) as u64, "sample-steps");
+    let advance = |samples: usize| softly::circle_study::Reporter::advance(&bar, samples as u64);
+    let batch = sampling.batch as usize;
+    let values = trained.generate(sampler, sampling.seed, indices, batch, &device(), &STOP, &advance)?;
+    bar.finish();
+    Ok(values)
+}
+
+fn sample(sampling: &Sampling, out: &Path, json: bool) -> Result<()> {
+    let trained = Trained::load(&sampling.model, &device())?;
+    let (sampler, indices) = sampler_of(&trained, sampling)?;
+    catch_interrupt();
+    let values = draw(&trained, &sampler, sampling, &indices)?;
+    make_folder(out)?;
+    let data = &trained.blueprint.data;
+    let (nodes, channels) = (data.grid.len(), data.fields.len());
+    let mut files = Vec::new();
+    for (channel, name) in data.fields.iter().enumerate() {
+        let of_channel = values.chunks_exact(nodes).skip(channel).step_by(channels).flatten().map(|&v| v as f32);
+        let path = out.join(format!("{name}.npy"));
+        npy::write_f32(&path, &[indices.len(), data.grid.rows, data.grid.cols], of_channel)?;
+        files.push(path);
+    }
+    if data.grid.is_point() && channels == 2 {
+        let path = out.join("points.npy");
+        npy::write_f32(&path, &[indices.len(), 2], values.iter().map(|&v| v as f32))?;
+        files.push(path);
+    }
+    if json {
+        print_json(&json!({ "files": files, "count": indices.len(), "steps": sampler.steps, "seed": sampling.seed }));
+    } else {
+        for path in files {
+            print(&path.display().to_string());
+        }
+    }
+    Ok(())
+}
+
+fn eval(sampling: &Sampling, sets: usize, scales: &[f64], json: bool) -> Result<()> {
+    let trained = Trained::load(&sampling.model, &device())?;
+    let (sampler, _) = sampler_of(&trained, sampling)?;
+    let Generator::Points { curve, noise } = trained.blueprint.config.data.generator;
+    catch_interrupt();
+    let points = sampling.count as usize;
+    let indices: Vec<u64> = (0..(sets * points) as u64).collect();
+    let truth = |which: u64, set: usize| -> Cloud {
+        let mut stream = Stream::new(1_000 + which, Purpose::Metric, set as u64);
+        (0..points).map(|_| curve.sample(noise, &mut stream)).collect()
+    };
+    let measure = |pairs: &[(Cloud, Cloud)]| {
+        PointMetrics::over(pairs, &curve_of(curve)).map_err(|e| Error::input(sampling.model.display(), format!("{e}")))
+    };
+    let residual = trained.blueprint.truth()?;
+    let residual_of = |points: &[[f64; 2]]| {
+        residual.as_ref().map(|constraint| {
+            let values: Vec<f64> = points
+                .iter()
+                .flat_map(|p| constraint.residual_values(&[vec![p[0]], vec![p[1]]]).concat())
+                .collect();
+            ResidualSummary::of(&values)
+        })
+    };
+    let mut rows = Vec::new();
+    let variants: Vec<Option<f64>> = if scales.is_empty() { vec![None] } else { scales.iter().map(|&s| Some(s)).collect() };
+    for scale in variants {
+        let mut sampler = sampler.clone();
+        if let Some(scale) = scale {
+            sampler.guidance = Some(Guidance { scale });
+        }
+        let values = draw(&trained, &sampler, sampling, &indices)?;
+        let all: Cloud = values.chunks_exact(2).map(|p| [p[0], p[1]]).collect();
+        let pairs: Vec<_> = all.chunks_exact(points).enumerate().map(|(i, p)| (p.to_vec(), truth(0, i))).collect();
+        let name = scale.map_or_else(|| "model".to_string(), |s| format!("guidance {s}"));
+        rows.push((name, measure(&pairs)?, residual_of(&all)));
+    }
+    let pairs: Vec<_> = (0..sets).map(|i| (truth(1, i), truth(2, i))).collect();
+    let real: Cloud = pairs.iter().flat_map(|(p, _)| p.clone()).collect();
+    rows.push(("data".to_string(), measure(&pairs)?, residual_of(&real)));
+    if json {
+        let rows = rows.iter().map(|(name, metrics, residual)| json!({ "name": name, "metrics": metrics, "residual": residual }));
+        print_json(&json!({ "sets": sets, "points": points, "rows": rows.collect::<Vec<_>>() }));
+        return Ok(());
+    }
+    print(&format!("{sets} estimates of {points} samples each; mean ± two standard deviations over estimates. \"data\" is what true points score."));
+    print(&format!("{:14} {:>19} {:>19} {:>19} {:>19} {:>14}", "", "distance to curve", "W1", "radial W1", "angular W1", "mean |residual|"));
+    let cell = |s: Summary| format!("{:.5} ± {:.5}", s.mean, s.two_sd);
+    for (name, m, residual) in rows {
+        let residual = residual.map_or_else(|| "-".to_string(), |r| format!("{:.3e}", r.mean_abs));
+        print(&format!(
+            "{name:14} {:>19} {:>19} {:>19} {:>19} {residual:>14}",
+            cell(m.curve_mean),
+            cell(m.w1),
+            cell(m.radial_w1),
+            cell(m.angular_w1)
+        ));
+    }
+    Ok(())
+}
+
+fn residual(config: &Path, fields: &[String], out: Option<&Path>) -> Result<()> {
+    let place = config.display().to_string();
+    let parsed = Layers::new().file(config)?.finish(&place)?;
+    let constraint = parsed
+        .constraint
+        .ok_or_else(|| Error::input(&place, "expected a [constraint] table, found none").hint("see `softly presets circle-demo`"))?;
+    let mut given = Vec::new();
+    for field in fields {
+        let Some((name, path)) = field.split_once('=') else {
+            return Err(Error::input(format!("--field {field}"), "expected NAME=FILE").hint("for example --field p=p.npy"));
+        };
+        if !constraint.fields.iter().any(|f| f == name) {
+            let hint = nearest(name, constraint.fields.iter().map(String::as_str)).map_or(String::new(), |n| format!("did you mean `{n}`?"));
+            let problem = format!("the constraint has no field `{name}`; it has {}", constraint.fields.join(", "));
+            return Err(Error::input(format!("--field {field}"), problem).hint(hint));
+        }
+        given.push((name.to_string(), PathBuf::from(path), npy::read(Path::new(path))?));
+    }
+    let mut arrays = Vec::new();
+    for name in &constraint.fields {
+        let found = given.iter().find(|(n, _, _)| n == name);
+        arrays.push(found.ok_or_else(|| {
+            Error::input("--field", format!("no array is given for the field `{name}`")).hint(format!("add --field {name}=FILE"))
+        })?);
+    }
+    let (_, first_path, first) = &arrays[0];
+    let (count, rows, cols) = match first.shape[..] {
+        [h, w] => (1, h, w),
+        [n, h, w] => (n, h, w),
+        _ => return Err(Error::input(first_path.display(), format!("expected [H, W] or [N, H, W], found {:?}", first.shape))),
+    };
+    for (name, path, array) in &arrays {
+        if array.shape != first.shape {
+            let problem = format!("expected {:?} as {}, found {:?}", first.shape, first_path.display(), array.shape);
+            return Err(Error::input(format!("{} (field `{name}`)", path.display()), problem));
+        }
+        if let Some(bad) = array.values.iter().position(|v| !v.is_finite()) {
+            let problem = format!("expected finite numbers, found {} at position {bad}", array.values[bad]);
+            return Err(Error::input(format!("{} (field `{name}`)", path.display()), problem));
+        }
+    }
+    if count == 0 || rows * cols == 0 {
+        return Err(Error::input(first_path.display(), format!("expected at least one value, found shape {:?}", first.shape)));
+    }
+    let grid = Grid::unit(rows, cols);
+    let compiled = SoftConstraint::new(&constraint, &constraint.fields, &grid, &Units::identity(constraint.fields.len()))?;
+    let nodes = grid.len();
+    let mut values = Vec::new();
+    let mut whole = true;
+    for sample in 0..count {
+        let fields: Vec<Vec<f64>> =
+            arrays.iter().map(|(_, _, a)| a.values[sample * nodes..(sample + 1) * nodes].to_vec()).collect();
+        let parts = compiled.residual_values(&fields);
+        whole &= parts.len() == 1 && parts[0].len() == nodes;
+        values.extend(parts.concat());
+    }
+    if let Some(out) = out {
+        if !whole {
+            return Err(Error::input("--out", "needs one residual formula on every node")
+                .hint("leave out --out, or give a single `residual` without a region"));
+        }
+        npy::write_f64(out, &first.shape, values.iter().copied())?;
+    }
+    print_json(&ResidualSummary::of(&values));
+    Ok(())
+}
+
+fn distance(a: &Path, b: &Path) -> Result<()> {
+    let (first, second) = (npy::read_points(a)?, npy::read_points(b)?);
+    let w1 = w1(&first, &second).map_err(|e| Error::input(a.display(), format!("{e}")))?;
+    let n = if first.len() == second.len() { json!(first.len()) } else { json!([first.len(), second.len()]) };
+    print_json(&json!({ "w1": w1, "n": n }));
+    Ok(())
+}
+
+fn info(json: bool) -> Result<()> {
+    let info = run_info(0);
+    let facts = json!({
+        "version": info.version, "commit": info.commit, "device": info.device, "threads": info.threads,
+        "burn": "0.22.1", "target": format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
+    });
+    if json {
+        print_json(&facts);
+    } else if let Some(facts) = facts.as_object() {
+        for (key, value) in facts {
+            print(&format!("{key:8} {}", value.as_str().map_or_else(|| value.to_string(), ToString::to_string)));
+        }
+    }
+    Ok(())
+}

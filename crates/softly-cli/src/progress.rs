@@ -1,0 +1,105 @@
+//! What the program says on stderr: progress and errors.
+
+use std::io::IsTerminal;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use softly::circle_study::Reporter;
+use softly::error::Error;
+
+/// Prints an error with its hint.
+pub fn error(error: &Error) {
+    anstream::eprintln!("\x1b[1;31merror:\x1b[0m {error}");
+}
+
+/// Prints a line to stderr.
+pub fn say(text: &str) {
+    anstream::eprintln!("{text}");
+}
+
+/// A bar on a terminal, a status line every few seconds otherwise.
+pub struct Bar {
+    bar: ProgressBar,
+    plain: Option<Mutex<Plain>>,
+    already: AtomicU64,
+    unit: &'static str,
+}
+
+/// When the last plain line was printed.
+struct Plain {
+    start: Instant,
+    last: Instant,
+}
+
+impl Bar {
+    /// A bar over `total` units of `unit`.
+    pub fn new(total: u64, unit: &'static str) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(total), target);
+        let template = format!(
+            "{{bar:30}} {{percent:>3}} %  {{human_pos}}/{{human_len}} {unit}  {{per_sec}}  {{elapsed}} gone, {{eta}} left  {{msg}}"
+        );
+        bar.set_style(ProgressStyle::with_template(&template).expect("the template is valid"));
+        let now = Instant::now();
+        let plain = (!terminal).then(|| Mutex::new(Plain { start: now, last: now }));
+        Self { bar, plain, already: AtomicU64::new(0), unit }
+    }
+
+    /// A message behind the bar, e.g. the loss.
+    pub fn message(&self, text: String) {
+        self.bar.set_message(text);
+    }
+
+    /// The position is `position` now.
+    pub fn set(&self, position: u64) {
+        self.bar.set_position(position);
+        self.status();
+    }
+
+    /// The work is done.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn status(&self) {
+        let Some(plain) = &self.plain else { return };
+        let Ok(mut plain) = plain.lock() else { return };
+        if plain.last.elapsed() < Duration::from_secs(10) {
+            return;
+        }
+        plain.last = Instant::now();
+        let (position, total) = (self.bar.position(), self.bar.length().unwrap_or(0));
+        let gone = plain.start.elapsed().as_secs_f64();
+        let fresh = position.saturating_sub(self.already.load(Ordering::Relaxed)) as f64;
+        let rate = fresh / gone;
+        let left = if fresh > 0.0 { total.saturating_sub(position) as f64 / rate } else { 0.0 };
+        let message = self.bar.message();
+        say(&format!(
+            "{:5.1} %  {position}/{total} {}  {rate:.0}/s  {} left  {message}",
+            100.0 * position as f64 / total.max(1) as f64,
+            self.unit,
+            HumanDuration(Duration::from_secs_f64(left))
+        ));
+    }
+}
+
+impl Reporter for Bar {
+    fn begin(&self, total: u64, done: u64) {
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+        self.bar.reset_eta();
+        self.already.store(done, Ordering::Relaxed);
+    }
+
+    fn advance(&self, units: u64) {
+        self.bar.inc(units);
+        self.status();
+    }
+
+    fn note(&self, text: &str) {
+        self.bar.suspend(|| say(text));
+    }
+}

@@ -1,0 +1,97 @@
+//! Drawing many samples from a trained model.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use burn::tensor::{Device, Tensor};
+use rayon::prelude::*;
+
+use crate::error::{Error, Result};
+use crate::model::{Blueprint, Model};
+use crate::parameter::to_vec_f64;
+use crate::sampler::{Observer, Sampler};
+use crate::snapshot::Snapshot;
+use crate::train::RunFolder;
+
+/// A trained model ready to sample from.
+pub struct Trained {
+    /// Where the weights came from.
+    pub path: PathBuf,
+    /// The run's configuration and data description.
+    pub blueprint: Blueprint,
+    /// Training steps behind the weights.
+    pub step: u64,
+    /// The model with averaged weights.
+    pub model: Model,
+}
+
+impl Trained {
+    /// Loads a snapshot file, or the snapshot of a run folder.
+    pub fn load(path: &Path, device: &Device) -> Result<Self> {
+        let file = if path.is_dir() { RunFolder::new(path).snapshot() } else { path.to_path_buf() };
+        if path.is_dir() && !file.exists() {
+            return Err(Error::input(path.display(), "this run has no snapshot yet")
+                .hint("finish the training: run the same `softly train` command again"));
+        }
+        let snapshot = Snapshot::read(&file)?;
+        let model = snapshot.model(device, &file)?;
+        Ok(Self { path: file, blueprint: snapshot.blueprint, step: snapshot.step, model })
+    }
+
+    /// Draws the samples with the given indices in physical units, `[N, C, H, W]` row-major.
+    ///
+    /// Batches run in parallel; sample i depends on (seed, i) alone. `advance` is called with samples × steps done.
+    pub fn generate(
+        &self,
+        sampler: &Sampler,
+        seed: u64,
+        indices: &[u64],
+        batch: usize,
+        device: &Device,
+        stop: &AtomicBool,
+        advance: &(dyn Fn(usize) + Sync),
+    ) -> Result<Vec<f64>> {
+        let stopped = AtomicUsize::new(0);
+        let batches: Vec<Vec<f64>> = indices
+            .par_chunks(batch.max(1))
+            .map(|indices| {
+                if stop.load(Ordering::Relaxed) {
+                    stopped.fetch_add(1, Ordering::Relaxed);
+                    return Vec::new();
+                }
+                let mut observer = Counter { advance, samples: indices.len() };
+                let samples = sampler.sample(
+                    &*self.model.denoiser,
+                    self.model.constraint.as_deref(),
+                    self.model.shape,
+                    seed,
+                    indices,
+                    device,
+                    &mut observer,
+                );
+                to_vec_f64(self.blueprint.data.units.physical(samples))
+            })
+            .collect();
+        if stopped.into_inner() > 0 {
+            return Err(Error::Interrupted { hint: "nothing was written; run the same command again".into() });
+        }
+        let samples: Vec<f64> = batches.concat();
+        if let Some(bad) = samples.iter().position(|v| !v.is_finite()) {
+            let sample = indices[bad / self.model.shape.iter().product::<usize>()];
+            return Err(Error::input(self.path.display(), format!("sample {sample} came out as {}", samples[bad]))
+                .hint("lower the guidance scale, or train longer"));
+        }
+        Ok(samples)
+    }
+}
+
+struct Counter<'a> {
+    advance: &'a (dyn Fn(usize) + Sync),
+    samples: usize,
+}
+
+impl Observer for Counter<'_> {
+    fn step(&mut self, _: usize, _: usize, _: f64, _: &Tensor<4>, _: &Tensor<4>) {
+        (self.advance)(self.samples);
+    }
+}
