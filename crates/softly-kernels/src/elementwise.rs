@@ -1,0 +1,148 @@
+//! The loop shared by all kernels that treat every value alike.
+
+use crate::simd::{Job, Level, Simd};
+
+/// A function of `I` inputs and `O` outputs at one position, with `K` constants and `R` sums per row.
+pub(crate) trait RowMap<const K: usize, const I: usize, const O: usize, const R: usize>: Sync {
+    /// From the constants `k` of the row, the inputs `x` and the former outputs `y`: the new outputs and the terms of
+    /// the sums. Must be `#[inline(always)]`.
+    fn apply<S: Simd>(&self, s: S, k: [S::V; K], x: [S::V; I], y: [S::V; O]) -> ([S::V; O], [S::V; R]);
+}
+
+/// Arrays of a map over `rows` rows of `len` positions: `k` and `sums` have one number per row, `x` and `y` have `len`.
+pub(crate) struct Rows<'a, const K: usize, const I: usize, const O: usize, const R: usize> {
+    pub rows: usize,
+    pub len: usize,
+    pub k: [&'a [f32]; K],
+    pub x: [&'a [f32]; I],
+    pub y: [&'a mut [f32]; O],
+    pub sums: [&'a mut [f32]; R],
+}
+
+/// Positions below which another task costs more than it saves.
+const GRAIN: usize = 16_384;
+
+impl<const K: usize, const I: usize, const O: usize, const R: usize> Rows<'_, K, I, O, R> {
+    /// Applies `f` everywhere.
+    ///
+    /// # Panics
+    /// If an array does not fit.
+    pub(crate) fn map(self, f: &impl RowMap<K, I, O, R>) {
+        let (rows, values) = (self.rows, self.rows * self.len);
+        assert!(self.k.iter().all(|k| k.len() == rows), "row constants must have {rows} values");
+        assert!(self.sums.iter().all(|k| k.len() == rows), "row sums must have {rows} values");
+        assert!(self.x.iter().all(|x| x.len() == values), "inputs must have {values} values");
+        assert!(self.y.iter().all(|y| y.len() == values), "outputs must have {values} values");
+        self.split(Level::current(), f);
+    }
+
+    fn split(self, level: Level, f: &impl RowMap<K, I, O, R>) {
+        if self.rows < 2 || self.rows * self.len < 2 * GRAIN {
+            return level.run(MapJob { rows: self, f });
+        }
+        let (rows, len) = (self.rows / 2, self.len);
+        let (k0, k1) = split_all(self.k, |k| k.split_at(rows));
+        let (x0, x1) = split_all(self.x, |x| x.split_at(rows * len));
+        let (y0, y1) = split_all(self.y, |y| y.split_at_mut(rows * len));
+        let (sums0, sums1) = split_all(self.sums, |r| r.split_at_mut(rows));
+        let first = Rows { rows, len, k: k0, x: x0, y: y0, sums: sums0 };
+        let second = Rows { rows: self.rows - rows, len, k: k1, x: x1, y: y1, sums: sums1 };
+        rayon::join(|| first.split(level, f), || second.split(level, f));
+    }
+}
+
+fn split_all<A, B, const M: usize>(arrays: [A; M], split: impl Fn(A) -> (B, B)) -> ([B; M], [B; M]) {
+    let mut pairs = arrays.map(|a| {
+        let (left, right) = split(a);
+        (Some(left), Some(right))
+    });
+    let left = std::array::from_fn(|i| pairs[i].0.take().expect("taken once"));
+    let right = std::array::from_fn(|i| pairs[i].1.take().expect("taken once"));
+    (left, right)
+}
+
+struct MapJob<'a, 'f, F, const K: usize, const I: usize, const O: usize, const R: usize> {
+    rows: Rows<'a, K, I, O, R>,
+    f: &'f F,
+}
+
+impl<F: RowMap<K, I, O, R>, const K: usize, const I: usize, const O: usize, const R: usize> Job
+    for MapJob<'_, '_, F, K, I, O, R>
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Rows { rows, len, k, x, mut y, mut sums } = self.rows;
+        let f = self.f;
+        if len == 1 {
+            // The rows themselves fill the vectors.
+            for at in (0..rows).step_by(S::LANES) {
+                let count = S::LANES.min(rows - at);
+                let (new, terms) =
+                    f.apply(s, load_all(s, k, at, count), load_all(s, x, at, count), load_former(s, &y, at, count));
+                store_all(s, new, &mut y, at, count);
+                store_all(s, terms, &mut sums, at, count);
+            }
+            return;
+        }
+        for row in 0..rows {
+            let mut constants = [s.splat(0.0); K];
+            for j in 0..K {
+                constants[j] = s.splat(k[j][row]);
+            }
+            let mut total = [s.splat(0.0); R];
+            for from in (0..len).step_by(S::LANES) {
+                let (at, count) = (row * len + from, S::LANES.min(len - from));
+                let (new, terms) = f.apply(s, constants, load_all(s, x, at, count), load_former(s, &y, at, count));
+                store_all(s, new, &mut y, at, count);
+                for j in 0..R {
+                    // Lanes beyond the row hold no terms.
+                    let term = if count == S::LANES { terms[j] } else { s.load_part(&s.to_array(terms[j])[..count]) };
+                    total[j] = s.add(total[j], term);
+                }
+            }
+            for j in 0..R {
+                sums[j][row] = s.sum(total[j]);
+            }
+        }
+    }
+}
+
+// These are functions with loops, not closures: a closure would not be compiled for the instruction set.
+
+#[inline(always)]
+fn load_some<S: Simd>(s: S, from: &[f32], at: usize, count: usize) -> S::V {
+    let from = &from[at..at + count];
+    if count == S::LANES { s.load(from) } else { s.load_part(from) }
+}
+
+#[inline(always)]
+fn load_all<S: Simd, const M: usize>(s: S, from: [&[f32]; M], at: usize, count: usize) -> [S::V; M] {
+    let mut v = [s.splat(0.0); M];
+    for j in 0..M {
+        v[j] = load_some(s, from[j], at, count);
+    }
+    v
+}
+
+#[inline(always)]
+fn load_former<S: Simd, const M: usize>(s: S, from: &[&mut [f32]; M], at: usize, count: usize) -> [S::V; M] {
+    let mut v = [s.splat(0.0); M];
+    for j in 0..M {
+        v[j] = load_some(s, from[j], at, count);
+    }
+    v
+}
+
+#[inline(always)]
+fn store_all<S: Simd, const M: usize>(s: S, v: [S::V; M], to: &mut [&mut [f32]; M], at: usize, count: usize) {
+    for j in 0..M {
+        let to = &mut to[j][at..at + count];
+        if count == S::LANES {
+            s.store(v[j], to);
+        } else {
+            s.store_part(v[j], to);
+        }
+    }
+}
