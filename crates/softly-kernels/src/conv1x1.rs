@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use crate::gemm::{Matrix, Product};
-use crate::scratch::{Shared, Scratch};
+use crate::scratch::{Scratch, Shared};
 use crate::shape::ConvShape;
 use crate::simd::Level;
 
@@ -46,8 +46,7 @@ pub fn conv1x1_grad_weights(shape: ConvShape, x: &[f32], dy: &[f32], dw: &mut [f
             let a = Matrix { data: &dy[n * outputs * pixels..], row: pixels, col: 1 }.from(0, p);
             let b = Matrix { data: &x[n * inputs * pixels..], row: 1, col: pixels }.from(p, 0);
             let accumulate = span > first;
-            let product =
-                Product { m: outputs, n: inputs, k, a, b, c: &sum, c_start: 0, c_row: inputs, accumulate };
+            let product = Product { m: outputs, n: inputs, k, a, b, c: &sum, c_start: 0, c_row: inputs, accumulate };
             // SAFETY: every task has its own partial sum.
             unsafe { product.run(level) };
         }
@@ -78,8 +77,7 @@ fn apply(shape: ConvShape, x: &[f32], w: Matrix, y: &mut [f32]) {
         let n = SPAN.min(pixels - p);
         let b = Matrix { data: &x[sample * inputs * pixels..], row: pixels, col: 1 }.from(0, p);
         let c_start = sample * outputs * pixels + p;
-        let product =
-            Product { m: outputs, n, k: inputs, a: w, b, c: &y, c_start, c_row: pixels, accumulate: false };
+        let product = Product { m: outputs, n, k: inputs, a: w, b, c: &y, c_start, c_row: pixels, accumulate: false };
         // SAFETY: every task has its own pixels.
         unsafe { product.run(level) };
     });

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 use crate::gemm::{BLOCK, accumulate, interleave, with_rows, write_row};
-use crate::scratch::{Shared, Scratch};
+use crate::scratch::{Scratch, Shared};
 use crate::shape::ConvShape;
 use crate::simd::{Job, Level, MAX_LANES, Simd};
 
@@ -87,8 +87,7 @@ fn convolve(shape: ConvShape, x: &[f32], pack: &(impl Fn(usize, usize, &mut [f32
     }
     let (weights, y) = (&*weights, &Shared::new(y));
     (0..batch * bands * groups).into_par_iter().with_max_len(1).for_each(|task| {
-        let (n, first_row, first_block) =
-            (task / groups / bands, task / groups % bands * band, task % groups * group);
+        let (n, first_row, first_block) = (task / groups / bands, task / groups % bands * band, task % groups * group);
         let rows = band.min(height - first_row);
         let blocks = first_block..(first_block + group).min(blocks);
         let x = &x[n * inputs * height * width..][..inputs * height * width];
@@ -271,8 +270,7 @@ pub fn conv3x3_grad_weights(shape: ConvShape, x: &[f32], dy: &[f32], dw: &mut [f
                 *sum += from;
             }
         }
-        let taps: [&[f32]; 9] =
-            std::array::from_fn(|tap| &sum[tap / 3 * filter_row + tap % 3 * inputs..][..inputs]);
+        let taps: [&[f32]; 9] = std::array::from_fn(|tap| &sum[tap / 3 * filter_row + tap % 3 * inputs..][..inputs]);
         interleave(taps, dw);
     });
 }

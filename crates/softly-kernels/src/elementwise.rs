@@ -9,9 +9,9 @@ pub(crate) trait RowMap<const K: usize, const I: usize, const O: usize, const R:
     fn apply<S: Simd>(&self, s: S, k: [S::V; K], x: [S::V; I], y: [S::V; O]) -> ([S::V; O], [S::V; R]);
 }
 
-/// Arrays of a map over `rows` rows of `len` positions: `k` and `sums` have one number per row, `x` and `y` have `len`.
+/// Arrays of a map over `count` rows of `len` positions: `k` and `sums` have one number per row, `x` and `y` have `len`.
 pub(crate) struct Rows<'a, const K: usize, const I: usize, const O: usize, const R: usize> {
-    pub rows: usize,
+    pub count: usize,
     pub len: usize,
     pub k: [&'a [f32]; K],
     pub x: [&'a [f32]; I],
@@ -20,7 +20,7 @@ pub(crate) struct Rows<'a, const K: usize, const I: usize, const O: usize, const
 }
 
 /// Positions below which another task costs more than it saves.
-const GRAIN: usize = 16_384;
+pub(crate) const GRAIN: usize = 16_384;
 
 impl<const K: usize, const I: usize, const O: usize, const R: usize> Rows<'_, K, I, O, R> {
     /// Applies `f` everywhere.
@@ -28,7 +28,7 @@ impl<const K: usize, const I: usize, const O: usize, const R: usize> Rows<'_, K,
     /// # Panics
     /// If an array does not fit.
     pub(crate) fn map(self, f: &impl RowMap<K, I, O, R>) {
-        let (rows, values) = (self.rows, self.rows * self.len);
+        let (rows, values) = (self.count, self.count * self.len);
         assert!(self.k.iter().all(|k| k.len() == rows), "row constants must have {rows} values");
         assert!(self.sums.iter().all(|k| k.len() == rows), "row sums must have {rows} values");
         assert!(self.x.iter().all(|x| x.len() == values), "inputs must have {values} values");
@@ -37,16 +37,16 @@ impl<const K: usize, const I: usize, const O: usize, const R: usize> Rows<'_, K,
     }
 
     fn split(self, level: Level, f: &impl RowMap<K, I, O, R>) {
-        if self.rows < 2 || self.rows * self.len < 2 * GRAIN {
+        if self.count < 2 || self.count * self.len < 2 * GRAIN {
             return level.run(MapJob { rows: self, f });
         }
-        let (rows, len) = (self.rows / 2, self.len);
+        let (rows, len) = (self.count / 2, self.len);
         let (k0, k1) = split_all(self.k, |k| k.split_at(rows));
         let (x0, x1) = split_all(self.x, |x| x.split_at(rows * len));
         let (y0, y1) = split_all(self.y, |y| y.split_at_mut(rows * len));
         let (sums0, sums1) = split_all(self.sums, |r| r.split_at_mut(rows));
-        let first = Rows { rows, len, k: k0, x: x0, y: y0, sums: sums0 };
-        let second = Rows { rows: self.rows - rows, len, k: k1, x: x1, y: y1, sums: sums1 };
+        let first = Rows { count: rows, len, k: k0, x: x0, y: y0, sums: sums0 };
+        let second = Rows { count: self.count - rows, len, k: k1, x: x1, y: y1, sums: sums1 };
         rayon::join(|| first.split(level, f), || second.split(level, f));
     }
 }
@@ -73,7 +73,7 @@ impl<F: RowMap<K, I, O, R>, const K: usize, const I: usize, const O: usize, cons
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Rows { rows, len, k, x, mut y, mut sums } = self.rows;
+        let Rows { count: rows, len, k, x, mut y, mut sums } = self.rows;
         let f = self.f;
         if len == 1 {
             // The rows themselves fill the vectors.
@@ -111,8 +111,9 @@ impl<F: RowMap<K, I, O, R>, const K: usize, const I: usize, const O: usize, cons
 
 // These are functions with loops, not closures: a closure would not be compiled for the instruction set.
 
+/// `count` numbers from position `at` on, then zeros.
 #[inline(always)]
-fn load_some<S: Simd>(s: S, from: &[f32], at: usize, count: usize) -> S::V {
+pub(crate) fn load_some<S: Simd>(s: S, from: &[f32], at: usize, count: usize) -> S::V {
     let from = &from[at..at + count];
     if count == S::LANES { s.load(from) } else { s.load_part(from) }
 }

@@ -1,6 +1,6 @@
 //! The register block shared by all products, and a single-threaded product of strided matrices.
 
-use crate::scratch::{Shared, Scratch};
+use crate::scratch::{Scratch, Shared};
 use crate::simd::{Job, Level, Simd};
 
 /// Rows of a register block. 6 rows × 2 vectors of accumulators, 2 vectors and 1 factor fill the 16 registers of AVX2.
@@ -39,12 +39,30 @@ pub(crate) unsafe fn accumulate<S: Simd, const R: usize>(
 macro_rules! with_rows {
     ($rows:expr, $R:ident => $body:expr) => {
         match $rows {
-            1 => { const $R: usize = 1; $body }
-            2 => { const $R: usize = 2; $body }
-            3 => { const $R: usize = 3; $body }
-            4 => { const $R: usize = 4; $body }
-            5 => { const $R: usize = 5; $body }
-            _ => { const $R: usize = 6; $body }
+            1 => {
+                const $R: usize = 1;
+                $body
+            }
+            2 => {
+                const $R: usize = 2;
+                $body
+            }
+            3 => {
+                const $R: usize = 3;
+                $body
+            }
+            4 => {
+                const $R: usize = 4;
+                $body
+            }
+            5 => {
+                const $R: usize = 5;
+                $body
+            }
+            _ => {
+                const $R: usize = 6;
+                $body
+            }
         }
     };
 }
@@ -58,7 +76,7 @@ pub(crate) struct Matrix<'a> {
     pub col: usize,
 }
 
-impl<'a> Matrix<'a> {
+impl Matrix<'_> {
     /// The matrix without its first `i` rows and `j` columns.
     pub(crate) fn from(self, i: usize, j: usize) -> Self {
         Self { data: &self.data[(i * self.row + j * self.col).min(self.data.len())..], ..self }

@@ -6,11 +6,19 @@
 
 // Kernels must be compiled inside the function that enables the instruction set, hence forced inlining.
 #![allow(clippy::inline_always)]
+// For the same reason loops over small arrays are not written with closures.
+#![allow(clippy::needless_range_loop)]
 
+pub mod activation;
+pub mod adam;
 pub mod conv1x1;
 pub mod conv3x3;
+mod elementwise;
 mod gemm;
 pub mod matmul;
+pub mod mp;
+pub mod norm;
+pub mod resample;
 mod scratch;
 pub mod shape;
 pub mod simd;

@@ -1,11 +1,12 @@
 //! Vectors of `f32` for each instruction set, chosen at run time.
 //!
 //! A kernel is written once, generic over [`Simd`], as a [`Job`]; [`Level::run`] compiles it for every instruction set.
-//! The portable level uses arrays that the compiler turns into whatever the target guarantees (NEON on AArch64).
+//! The portable level uses arrays that the compiler turns into whatever the target guarantees (NEON on ARM).
 
 use std::cell::Cell;
 
 #[cfg(target_arch = "x86_64")]
+#[allow(clippy::wildcard_imports)]
 use std::arch::x86_64::*;
 
 /// Instruction set that the kernels use.
@@ -129,6 +130,8 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn sqrt(self, a: Self::V) -> Self::V;
     /// `a·b + c`, fused where the processor can.
     fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// `a` where `|b| ≤ limit`, else 0.
+    fn keep_within(self, a: Self::V, b: Self::V, limit: Self::V) -> Self::V;
     /// Nearest whole number.
     fn round(self, a: Self::V) -> Self::V;
     /// `2^a` for whole `a` in −126..=127.
@@ -190,8 +193,8 @@ pub(crate) trait Simd: Copy + Send + Sync {
     #[inline(always)]
     fn exp(self, x: Self::V) -> Self::V {
         // e^x = 2^n e^r with n = round(x / ln 2); ln 2 in two pieces so that n·high is exact.
-        const LN2_HIGH: f32 = 0.693_359_375;
-        const LN2_LOW: f32 = (std::f64::consts::LN_2 - 0.693_359_375) as f32;
+        const LN2_HIGH: f32 = 355.0 / 512.0;
+        const LN2_LOW: f32 = (std::f64::consts::LN_2 - 355.0 / 512.0) as f32;
         const INVERSE_FACTORIALS: [f32; 8] =
             [1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
         let x = self.min(self.max(x, self.splat(-87.0)), self.splat(87.0));
@@ -278,6 +281,10 @@ impl<const L: usize> Simd for Portable<L> {
         }
     }
     #[inline(always)]
+    fn keep_within(self, a: Self::V, b: Self::V, limit: Self::V) -> Self::V {
+        std::array::from_fn(|i| if b[i].abs() <= limit[i] { a[i] } else { 0.0 })
+    }
+    #[inline(always)]
     fn round(self, a: Self::V) -> Self::V {
         // Adding 1.5·2^23 leaves no bits for a fraction; good for |a| < 2^22.
         const SHIFT: f32 = 12_582_912.0;
@@ -340,6 +347,10 @@ impl Simd for Avx2 {
         max(a, b) = _mm256_max_ps(a, b);
         sqrt(a) = _mm256_sqrt_ps(a);
         mul_add(a, b, c) = _mm256_fmadd_ps(a, b, c);
+        keep_within(a, b, limit) = {
+            let size = _mm256_andnot_ps(_mm256_set1_ps(-0.0), b);
+            _mm256_and_ps(a, _mm256_cmp_ps::<_CMP_LE_OQ>(size, limit))
+        };
         round(a) = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
         exp2_whole(a) = {
             let biased = _mm256_add_epi32(_mm256_cvtps_epi32(a), _mm256_set1_epi32(127));
@@ -377,6 +388,10 @@ impl Simd for Avx512 {
         max(a, b) = _mm512_max_ps(a, b);
         sqrt(a) = _mm512_sqrt_ps(a);
         mul_add(a, b, c) = _mm512_fmadd_ps(a, b, c);
+        keep_within(a, b, limit) = {
+            let inside = _mm512_cmp_ps_mask::<_CMP_LE_OQ>(_mm512_abs_ps(b), limit);
+            _mm512_maskz_mov_ps(inside, a)
+        };
         round(a) = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
         exp2_whole(a) = {
             let biased = _mm512_add_epi32(_mm512_cvtps_epi32(a), _mm512_set1_epi32(127));
