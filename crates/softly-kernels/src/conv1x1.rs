@@ -5,10 +5,12 @@ use rayon::prelude::*;
 use crate::gemm::{Matrix, Product};
 use crate::scratch::{Scratch, Shared};
 use crate::shape::ConvShape;
-use crate::simd::Level;
+use crate::simd::{Level, MAX_LANES};
 
-/// Pixels that one task treats, and that one partial sum of the weight gradient covers at least.
+/// Pixels that one task treats at a time in the weight gradient.
 const SPAN: usize = 512;
+/// Numbers of packed input per task of the other two: stays close to the first-level cache.
+const SPAN_VALUES: usize = 12 * 1024;
 /// Most partial sums of the weight gradient.
 const MAX_PARTS: usize = 32;
 
@@ -71,10 +73,11 @@ fn apply(shape: ConvShape, x: &[f32], w: Matrix, y: &mut [f32]) {
     let pixels = shape.pixels();
     let level = Level::current();
     let y = Shared::new(y);
-    let spans = pixels.div_ceil(SPAN);
+    let most = (SPAN_VALUES / inputs.max(1)).next_multiple_of(2 * MAX_LANES);
+    let spans = pixels.div_ceil(most);
     (0..batch * spans).into_par_iter().with_max_len(1).for_each(|span| {
-        let (sample, p) = (span / spans, span % spans * SPAN);
-        let n = SPAN.min(pixels - p);
+        let (sample, p) = (span / spans, span % spans * most);
+        let n = most.min(pixels - p);
         let b = Matrix { data: &x[sample * inputs * pixels..], row: pixels, col: 1 }.from(0, p);
         let c_start = sample * outputs * pixels + p;
         let product = Product { m: outputs, n, k: inputs, a: w, b, c: &y, c_start, c_row: pixels, accumulate: false };

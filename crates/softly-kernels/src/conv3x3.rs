@@ -57,10 +57,11 @@ fn even_parts(len: usize, most: usize) -> usize {
     len.div_ceil(len.div_ceil(most.max(1)))
 }
 
-/// Groups of output blocks so that `tasks` times the groups keep all threads busy.
+/// Output blocks per task, so that all threads are busy although there are only `tasks` pieces of images.
 fn blocks_per_group(blocks: usize, tasks: usize) -> usize {
     let threads = rayon::current_num_threads();
-    let groups = if threads == 1 { 1 } else { (4 * threads).div_ceil(tasks) };
+    // Every group packs the image again, so there are no more of them than needed.
+    let groups = if threads == 1 { 1 } else { (2 * threads).div_ceil(tasks) };
     blocks.div_ceil(groups)
 }
 
@@ -221,8 +222,9 @@ fn filter<S: Simd, const R: usize>(
 const CHUNK_PIXELS: usize = 1024;
 /// Pixels after which sums go back to memory, so that the packed panels in use stay in the first-level cache.
 const STEP_PIXELS: usize = 256;
-/// Most partial sums of the weight gradient.
+/// Most partial sums of the weight gradient, and least pixels of one: writing and adding them costs time too.
 const MAX_PARTS: usize = 32;
+const PART_PIXELS: usize = 256;
 
 /// `dw[o, i, a, b] = Σ_n,r,c dy[n, o, r, c] x[n, i, r + a − 1, c + b − 1]`; `x [N, I, H, W]`, `dy [N, O, H, W]`,
 /// `dw [O, I, 3, 3]`.
@@ -238,8 +240,8 @@ pub fn conv3x3_grad_weights(shape: ConvShape, x: &[f32], dy: &[f32], dw: &mut [f
     let bands = height.div_ceil(band);
     // Several small images are packed together. Everything here depends on the shape alone, so that the order of the
     // sums, and with it the result, does not depend on the number of threads.
-    let per_pack = (CHUNK_PIXELS / (band * width)).clamp(1, batch * bands);
-    let per_part = (batch * bands).div_ceil(MAX_PARTS).next_multiple_of(per_pack);
+    let per_part = (batch * bands).div_ceil(MAX_PARTS).max(PART_PIXELS / (band * width)).min(batch * bands);
+    let per_pack = (CHUNK_PIXELS / (band * width)).clamp(1, per_part);
     let parts = (batch * bands).div_ceil(per_part);
     let blocks = outputs.div_ceil(BLOCK);
     let group = blocks_per_group(blocks, parts);

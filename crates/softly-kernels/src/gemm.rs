@@ -7,7 +7,7 @@ use crate::simd::{Job, Level, Simd};
 pub(crate) const BLOCK: usize = 6;
 
 /// Steps of the inner dimension after which sums go back to memory, so that packed panels stay in the first caches.
-const DEPTH: usize = 512;
+const DEPTH: usize = 256;
 
 /// `acc[r][v] += Σ_k a[k·R + r] · b[v][k·stride..][..LANES]` for `k` in `0..steps`.
 ///
@@ -157,24 +157,24 @@ impl Job for Product<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let wide = 2 * S::LANES;
-        let depth = self.k.min(DEPTH);
-        let mut scratch = Scratch::new((self.m + wide) * depth);
-        let scratch = scratch.slice();
-        let (packed_a, panel) = scratch.split_at_mut(self.m * depth);
+        let most = self.k.min(DEPTH);
+        let mut scratch = Scratch::new((BLOCK + self.n.next_multiple_of(wide)) * most);
+        let (packed_a, panels) = scratch.slice().split_at_mut(BLOCK * most);
         for k0 in (0..self.k.max(1)).step_by(DEPTH) {
-            let depth = depth.min(self.k - k0);
+            let depth = most.min(self.k - k0);
             let add = self.accumulate || k0 > 0;
-            for i in (0..self.m).step_by(BLOCK) {
-                let rows = BLOCK.min(self.m - i);
-                pack_rows(self.a.from(i, k0), rows, depth, &mut packed_a[i * depth..][..rows * depth]);
-            }
             for j in (0..self.n).step_by(wide) {
                 let cols = wide.min(self.n - j);
-                pack_panel(self.b.from(k0, j), depth, cols, wide, &mut panel[..depth * wide]);
-                for i in (0..self.m).step_by(BLOCK) {
-                    let rows = BLOCK.min(self.m - i);
-                    let a = &packed_a[i * depth..][..rows * depth];
-                    with_rows!(rows, R => self.tile::<S, R>(s, a, &panel[..depth * wide], i, j, cols, add));
+                pack_panel(self.b.from(k0, j), depth, cols, wide, &mut panels[j * depth..][..wide * depth]);
+            }
+            for i in (0..self.m).step_by(BLOCK) {
+                let rows = BLOCK.min(self.m - i);
+                let a = &mut packed_a[..rows * depth];
+                pack_rows(self.a.from(i, k0), rows, depth, a);
+                for j in (0..self.n).step_by(wide) {
+                    let cols = wide.min(self.n - j);
+                    let panel = &panels[j * depth..][..wide * depth];
+                    with_rows!(rows, R => self.tile::<S, R>(s, a, panel, i, j, cols, add));
                 }
             }
         }
