@@ -7,7 +7,7 @@ use crate::simd::Simd;
 /// `mp_silu(x) = silu(x) / 0.596` keeps the magnitude of normal input.
 const MP_SILU_GAIN: f32 = 1.0 / 0.596;
 
-/// `x·sigmoid(x)`.
+/// `x / (1 + e^−x)`.
 #[inline(always)]
 fn silu<S: Simd>(s: S, x: S::V) -> S::V {
     s.mul(x, s.sigmoid(x))

@@ -7,7 +7,8 @@
 use rayon::prelude::*;
 use std::ops::Range;
 
-use crate::gemm::{BLOCK, accumulate, interleave, with_rows, write_row};
+use crate::gemm::{BLOCK, accumulate, with_rows, write_row};
+use crate::interleave::{Interleave, TOGETHER, interleave};
 use crate::scratch::{Scratch, Shared};
 use crate::shape::ConvShape;
 use crate::simd::{Job, Level, MAX_LANES, Simd};
@@ -20,9 +21,11 @@ const BAND_VALUES: usize = 32 * 1024;
 pub fn conv3x3(shape: ConvShape, x: &[f32], w: &[f32], y: &mut [f32]) {
     check(shape, x, w, y);
     let depth = shape.inputs * 9;
+    let level = Level::current();
     let pack = |first: usize, rows: usize, packed: &mut [f32]| {
         with_rows!(rows, R => {
-            interleave::<R>(std::array::from_fn(|r| &w[(first + r) * depth..][..depth]), packed);
+            let rows: [&[f32]; R] = std::array::from_fn(|r| &w[(first + r) * depth..][..depth]);
+            level.run(Interleave { rows, to: packed });
         });
     };
     convolve(shape, x, &pack, y);
@@ -273,7 +276,9 @@ pub fn conv3x3_grad_weights(shape: ConvShape, x: &[f32], dy: &[f32], dw: &mut [f
             }
         }
         let taps: [&[f32]; 9] = std::array::from_fn(|tap| &sum[tap / 3 * filter_row + tap % 3 * inputs..][..inputs]);
-        interleave(taps, dw);
+        for (dw, i) in dw.as_chunks_mut::<9>().0.iter_mut().zip(0..) {
+            *dw = taps.map(|tap| tap[i]);
+        }
     });
 }
 
@@ -311,10 +316,10 @@ impl Job for WeightSums<'_> {
             let last = (first + self.per_pack).min(self.images.end);
             let mut lines = Vec::new();
             for (slot, index) in (first..last).enumerate() {
-                let rows = self.pack_x(index, &mut packed_x[slot * image..][..image + inputs]);
+                let rows = self.pack_x(s, index, &mut packed_x[slot * image..][..image + inputs]);
                 lines.extend((0..rows).map(|r| slot * image + r * line));
             }
-            self.pack_dy(first..last, lines.len() * width, packed_dy);
+            self.pack_dy(s, first..last, lines.len() * width, packed_dy);
             let step = (STEP_PIXELS / width).max(1);
             for (index, lines_here) in lines.chunks(step).enumerate() {
                 let add = first > self.images.start || index > 0;
@@ -335,7 +340,7 @@ impl WeightSums<'_> {
     /// Packs a band and a row on each side with channels innermost: row `r`, column `c`, channel `i` at
     /// `(r·(W + 1) + c + 1)·I + i`. Returns the rows of the band.
     #[inline(always)]
-    fn pack_x(&self, index: usize, packed: &mut [f32]) -> usize {
+    fn pack_x<S: Simd>(&self, s: S, index: usize, packed: &mut [f32]) -> usize {
         let ConvShape { inputs, height, width, .. } = self.shape;
         let (n, rows) = self.rows(index);
         let line = (width + 1) * inputs;
@@ -344,7 +349,7 @@ impl WeightSums<'_> {
             match (rows.start + r).checked_sub(1) {
                 Some(row) if row < height => {
                     to[..inputs].fill(0.0);
-                    transpose(inputs, width, height * width, &x[row * width..], &mut to[inputs..]);
+                    transpose(s, inputs, width, height * width, &x[row * width..], &mut to[inputs..]);
                 }
                 _ => to.fill(0.0),
             }
@@ -355,7 +360,7 @@ impl WeightSums<'_> {
 
     /// Packs output gradients by blocks of channels, `[pixels, BLOCK]` each.
     #[inline(always)]
-    fn pack_dy(&self, images: Range<usize>, pixels: usize, packed: &mut [f32]) {
+    fn pack_dy<S: Simd>(&self, s: S, images: Range<usize>, pixels: usize, packed: &mut [f32]) {
         let ConvShape { outputs, height, width, .. } = self.shape;
         for o in self.channels.clone().step_by(BLOCK) {
             let mut packed = &mut packed[(o - self.channels.start) * pixels..];
@@ -365,7 +370,8 @@ impl WeightSums<'_> {
                     let len = rows.len() * width;
                     let start = |r: usize| ((n * outputs + o + r) * height + rows.start) * width;
                     let (to, rest) = packed.split_at_mut(len * R);
-                    interleave::<R>(std::array::from_fn(|r| &self.dy[start(r)..][..len]), to);
+                    let rows: [&[f32]; R] = std::array::from_fn(|r| &self.dy[start(r)..][..len]);
+                    interleave(s, rows, R, to);
                     packed = rest;
                 }
             });
@@ -411,21 +417,13 @@ impl WeightSums<'_> {
 
 /// `to[c·rows + r] = from[r·stride + c]` for `rows × columns` numbers.
 #[inline(always)]
-fn transpose(rows: usize, columns: usize, stride: usize, from: &[f32], to: &mut [f32]) {
-    const TOGETHER: usize = 8;
+fn transpose<S: Simd>(s: S, rows: usize, columns: usize, stride: usize, from: &[f32], to: &mut [f32]) {
     let whole = rows - rows % TOGETHER;
     for first in (0..whole).step_by(TOGETHER) {
         let from: [&[f32]; TOGETHER] = std::array::from_fn(|r| &from[(first + r) * stride..][..columns]);
-        for (c, to) in to.chunks_exact_mut(rows).take(columns).enumerate() {
-            let to = &mut to[first..first + TOGETHER];
-            for r in 0..TOGETHER {
-                to[r] = from[r][c];
-            }
-        }
+        interleave(s, from, rows, &mut to[first..]);
     }
     for r in whole..rows {
-        for c in 0..columns {
-            to[c * rows + r] = from[r * stride + c];
-        }
+        interleave(s, [&from[r * stride..][..columns]], rows, &mut to[r..]);
     }
 }

@@ -77,29 +77,35 @@ impl<F: RowMap<K, I, O, R>, const K: usize, const I: usize, const O: usize, cons
         let f = self.f;
         if len == 1 {
             // The rows themselves fill the vectors.
-            for at in (0..rows).step_by(S::LANES) {
-                let count = S::LANES.min(rows - at);
-                let (new, terms) =
-                    f.apply(s, load_all(s, k, at, count), load_all(s, x, at, count), load_former(s, &y, at, count));
-                store_all(s, new, &mut y, at, count);
-                store_all(s, terms, &mut sums, at, count);
+            let full = rows - rows % S::LANES;
+            for at in (0..full).step_by(S::LANES) {
+                let terms = step(s, f, load_all(s, k, at, S::LANES), x, &mut y, at, S::LANES);
+                store_all(s, terms, &mut sums, at, S::LANES);
+            }
+            if full < rows {
+                let terms = step(s, f, load_all(s, k, full, rows - full), x, &mut y, full, rows - full);
+                store_all(s, terms, &mut sums, full, rows - full);
             }
             return;
         }
+        let full = len - len % S::LANES;
         for row in 0..rows {
             let mut constants = [s.splat(0.0); K];
             for j in 0..K {
                 constants[j] = s.splat(k[j][row]);
             }
             let mut total = [s.splat(0.0); R];
-            for from in (0..len).step_by(S::LANES) {
-                let (at, count) = (row * len + from, S::LANES.min(len - from));
-                let (new, terms) = f.apply(s, constants, load_all(s, x, at, count), load_former(s, &y, at, count));
-                store_all(s, new, &mut y, at, count);
+            for at in (row * len..row * len + full).step_by(S::LANES) {
+                let terms = step(s, f, constants, x, &mut y, at, S::LANES);
+                for j in 0..R {
+                    total[j] = s.add(total[j], terms[j]);
+                }
+            }
+            if full < len {
+                let terms = step(s, f, constants, x, &mut y, row * len + full, len - full);
                 for j in 0..R {
                     // Lanes beyond the row hold no terms.
-                    let term = if count == S::LANES { terms[j] } else { s.load_part(&s.to_array(terms[j])[..count]) };
-                    total[j] = s.add(total[j], term);
+                    total[j] = s.add(total[j], s.load_part(&s.to_array(terms[j])[..len - full]));
                 }
             }
             for j in 0..R {
@@ -107,6 +113,22 @@ impl<F: RowMap<K, I, O, R>, const K: usize, const I: usize, const O: usize, cons
             }
         }
     }
+}
+
+/// Applies `f` to `count` positions from `at` on; returns the terms of the sums.
+#[inline(always)]
+fn step<S: Simd, const K: usize, const I: usize, const O: usize, const R: usize>(
+    s: S,
+    f: &impl RowMap<K, I, O, R>,
+    k: [S::V; K],
+    x: [&[f32]; I],
+    y: &mut [&mut [f32]; O],
+    at: usize,
+    count: usize,
+) -> [S::V; R] {
+    let (new, terms) = f.apply(s, k, load_all(s, x, at, count), load_former(s, y, at, count));
+    store_all(s, new, y, at, count);
+    terms
 }
 
 // These are functions with loops, not closures: a closure would not be compiled for the instruction set.

@@ -1,5 +1,6 @@
 //! The register block shared by all products, and a single-threaded product of strided matrices.
 
+use crate::interleave::{TOGETHER, interleave};
 use crate::scratch::{Scratch, Shared};
 use crate::simd::{Job, Level, Simd};
 
@@ -85,11 +86,11 @@ impl Matrix<'_> {
 
 /// Interleaves `R` rows: `packed[k·R + r] = m[r, k]` for `k` in `0..depth`.
 #[inline(always)]
-fn pack_rows(m: Matrix, rows: usize, depth: usize, packed: &mut [f32]) {
+fn pack_rows<S: Simd>(s: S, m: Matrix, rows: usize, depth: usize, packed: &mut [f32]) {
     if m.col == 1 {
         with_rows!(rows, R => {
             let rows: [&[f32]; R] = std::array::from_fn(|r| &m.data[r * m.row..][..depth]);
-            interleave(rows, packed);
+            interleave(s, rows, R, packed);
         });
     } else {
         for (k, to) in packed.chunks_exact_mut(rows).enumerate() {
@@ -100,30 +101,22 @@ fn pack_rows(m: Matrix, rows: usize, depth: usize, packed: &mut [f32]) {
     }
 }
 
-/// `packed[k·R + r] = rows[r][k]`.
-#[inline(always)]
-pub(crate) fn interleave<const R: usize>(rows: [&[f32]; R], packed: &mut [f32]) {
-    let rows = rows.map(|row| &row[..packed.len() / R]);
-    for (k, to) in packed.chunks_exact_mut(R).enumerate() {
-        for r in 0..R {
-            to[r] = rows[r][k];
-        }
-    }
-}
-
 /// A panel of `wide` columns: `packed[k·wide + j] = m[k, j]`, with arbitrary numbers where the matrix has ended.
 #[inline(always)]
-fn pack_panel(m: Matrix, depth: usize, cols: usize, wide: usize, packed: &mut [f32]) {
+fn pack_panel<S: Simd>(s: S, m: Matrix, depth: usize, cols: usize, wide: usize, packed: &mut [f32]) {
     if m.col == 1 {
         for (k, to) in packed.chunks_exact_mut(wide).enumerate() {
             to[..cols].copy_from_slice(&m.data[k * m.row..][..cols]);
         }
     } else {
-        for j in 0..cols {
-            let from = &m.data[j * m.col..];
-            for k in 0..depth {
-                packed[k * wide + j] = from[k * m.row];
-            }
+        debug_assert_eq!(m.row, 1, "one of the strides is 1");
+        let whole = cols - cols % TOGETHER;
+        for j in (0..whole).step_by(TOGETHER) {
+            let rows: [&[f32]; TOGETHER] = std::array::from_fn(|r| &m.data[(j + r) * m.col..][..depth]);
+            interleave(s, rows, wide, &mut packed[j..]);
+        }
+        for j in whole..cols {
+            interleave(s, [&m.data[j * m.col..][..depth]], wide, &mut packed[j..]);
         }
     }
 }
@@ -165,12 +158,12 @@ impl Job for Product<'_> {
             let add = self.accumulate || k0 > 0;
             for j in (0..self.n).step_by(wide) {
                 let cols = wide.min(self.n - j);
-                pack_panel(self.b.from(k0, j), depth, cols, wide, &mut panels[j * depth..][..wide * depth]);
+                pack_panel(s, self.b.from(k0, j), depth, cols, wide, &mut panels[j * depth..][..wide * depth]);
             }
             for i in (0..self.m).step_by(BLOCK) {
                 let rows = BLOCK.min(self.m - i);
                 let a = &mut packed_a[..rows * depth];
-                pack_rows(self.a.from(i, k0), rows, depth, a);
+                pack_rows(s, self.a.from(i, k0), rows, depth, a);
                 for j in (0..self.n).step_by(wide) {
                     let cols = wide.min(self.n - j);
                     let panel = &panels[j * depth..][..wide * depth];

@@ -15,6 +15,7 @@ pub mod conv1x1;
 pub mod conv3x3;
 mod elementwise;
 mod gemm;
+mod interleave;
 pub mod matmul;
 pub mod mp;
 pub mod norm;

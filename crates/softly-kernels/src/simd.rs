@@ -175,6 +175,20 @@ pub(crate) trait Simd: Copy + Send + Sync {
         full
     }
 
+    /// `to[c·stride + r] = rows[r][from + c]` for 8 × 8 numbers, by increasing `c`.
+    ///
+    /// # Safety
+    /// Every row must be valid for reading `from..from + 8`, and `to` for writing `7·stride + 8` numbers.
+    #[inline(always)]
+    unsafe fn transpose(self, rows: [*const f32; 8], from: usize, to: *mut f32, stride: usize) {
+        for c in 0..8 {
+            for r in 0..8 {
+                // SAFETY: promised by the caller.
+                unsafe { *to.add(c * stride + r) = *rows[r].add(from + c) };
+            }
+        }
+    }
+
     /// Sum of the lanes.
     #[inline(always)]
     fn sum(self, v: Self::V) -> f32 {
@@ -318,6 +332,41 @@ macro_rules! instructions {
     )*};
 }
 
+/// [`Simd::transpose`] with AVX2.
+///
+/// # Safety
+/// As for [`Simd::transpose`], and the processor must have AVX2.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn transpose_avx2(rows: [*const f32; 8], from: usize, to: *mut f32, stride: usize) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let mut x = [_mm256_setzero_ps(); 8];
+        for r in 0..8 {
+            x[r] = _mm256_loadu_ps(rows[r].add(from));
+        }
+        // Pairs of rows, then quadruples, each within the halves of the vectors; then the halves themselves.
+        let mut pairs = x;
+        for r in (0..8).step_by(2) {
+            pairs[r] = _mm256_unpacklo_ps(x[r], x[r + 1]);
+            pairs[r + 1] = _mm256_unpackhi_ps(x[r], x[r + 1]);
+        }
+        let mut fours = x;
+        for r in [0, 4] {
+            fours[r] = _mm256_shuffle_ps::<0x44>(pairs[r], pairs[r + 2]);
+            fours[r + 1] = _mm256_shuffle_ps::<0xEE>(pairs[r], pairs[r + 2]);
+            fours[r + 2] = _mm256_shuffle_ps::<0x44>(pairs[r + 1], pairs[r + 3]);
+            fours[r + 3] = _mm256_shuffle_ps::<0xEE>(pairs[r + 1], pairs[r + 3]);
+        }
+        for c in 0..4 {
+            _mm256_storeu_ps(to.add(c * stride), _mm256_permute2f128_ps::<0x20>(fours[c], fours[c + 4]));
+        }
+        for c in 0..4 {
+            _mm256_storeu_ps(to.add((c + 4) * stride), _mm256_permute2f128_ps::<0x31>(fours[c], fours[c + 4]));
+        }
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 impl Simd for Avx2 {
     const LANES: usize = 8;
@@ -337,6 +386,11 @@ impl Simd for Avx2 {
     unsafe fn write(self, v: Self::V, to: *mut f32) {
         // SAFETY: as in `splat`, and the caller promises that the memory is valid.
         unsafe { _mm256_storeu_ps(to, v) }
+    }
+    #[inline(always)]
+    unsafe fn transpose(self, rows: [*const f32; 8], from: usize, to: *mut f32, stride: usize) {
+        // SAFETY: as in `splat`, and the caller promises that the memory is valid.
+        unsafe { transpose_avx2(rows, from, to, stride) }
     }
     instructions! {
         add(a, b) = _mm256_add_ps(a, b);
@@ -378,6 +432,11 @@ impl Simd for Avx512 {
     unsafe fn write(self, v: Self::V, to: *mut f32) {
         // SAFETY: as in `splat`, and the caller promises that the memory is valid.
         unsafe { _mm512_storeu_ps(to, v) }
+    }
+    #[inline(always)]
+    unsafe fn transpose(self, rows: [*const f32; 8], from: usize, to: *mut f32, stride: usize) {
+        // SAFETY: as in `splat`, and the caller promises that the memory is valid.
+        unsafe { transpose_avx2(rows, from, to, stride) }
     }
     instructions! {
         add(a, b) = _mm512_add_ps(a, b);
