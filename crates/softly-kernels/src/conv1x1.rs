@@ -11,8 +11,9 @@ use crate::simd::{Level, MAX_LANES};
 const SPAN: usize = 512;
 /// Numbers of packed input per task of the other two: stays close to the first-level cache.
 const SPAN_VALUES: usize = 12 * 1024;
-/// Most partial sums of the weight gradient.
+/// Most partial sums of the weight gradient, and least pixels of one: writing and adding them costs time too.
 const MAX_PARTS: usize = 32;
+const PART_PIXELS: usize = 128;
 
 /// `y[n, o] = Σ_i w[o, i] x[n, i]`; `x [N, I, H, W]`, `w [O, I]`, `y [N, O, H, W]`.
 pub fn conv1x1(shape: ConvShape, x: &[f32], w: &[f32], y: &mut [f32]) {
@@ -34,7 +35,7 @@ pub fn conv1x1_grad_weights(shape: ConvShape, x: &[f32], dy: &[f32], dw: &mut [f
     let level = Level::current();
     let spans = pixels.div_ceil(SPAN);
     // The partial sums depend on the shape alone, so the result does not depend on the number of threads.
-    let per_part = (SPAN / pixels.max(1)).max((batch * spans).div_ceil(MAX_PARTS)).max(1);
+    let per_part = (PART_PIXELS / pixels.max(1)).max((batch * spans).div_ceil(MAX_PARTS)).max(1);
     let parts = (batch * spans).div_ceil(per_part);
     let mut scratch = Scratch::new(parts * dw.len());
     let partial = scratch.slice();

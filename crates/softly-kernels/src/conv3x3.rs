@@ -183,8 +183,8 @@ impl Band<'_> {
             while lane < S::LANES && row < self.rows {
                 let run = (line - column).min(S::LANES - lane);
                 // The last column of a packed line is padding.
-                let kept = run.min(width - column.min(width));
-                y[row * width + column.min(width)..][..kept].copy_from_slice(&sums[lane..lane + kept]);
+                let kept = run.min(width - column);
+                y[row * width + column..][..kept].copy_from_slice(&sums[lane..lane + kept]);
                 (lane, row, column) = (lane + run, row + 1, 0);
             }
         }
@@ -223,8 +223,8 @@ fn filter<S: Simd, const R: usize>(
 
 /// Pixels that are packed together for the weight gradient.
 const CHUNK_PIXELS: usize = 1024;
-/// Pixels after which sums go back to memory, so that the packed panels in use stay in the first-level cache.
-const STEP_PIXELS: usize = 256;
+/// Packed numbers after which sums go back to memory, so that the panels in use stay in the first-level cache.
+const STEP_VALUES: usize = 8 * 1024;
 /// Most partial sums of the weight gradient, and least pixels of one: writing and adding them costs time too.
 const MAX_PARTS: usize = 32;
 const PART_PIXELS: usize = 256;
@@ -275,9 +275,11 @@ pub fn conv3x3_grad_weights(shape: ConvShape, x: &[f32], dy: &[f32], dw: &mut [f
                 *sum += from;
             }
         }
-        let taps: [&[f32]; 9] = std::array::from_fn(|tap| &sum[tap / 3 * filter_row + tap % 3 * inputs..][..inputs]);
-        for (dw, i) in dw.as_chunks_mut::<9>().0.iter_mut().zip(0..) {
-            *dw = taps.map(|tap| tap[i]);
+        for tap in 0..9 {
+            let from = &sum[tap / 3 * filter_row + tap % 3 * inputs..][..inputs];
+            for (dw, from) in dw.as_chunks_mut::<9>().0.iter_mut().zip(from) {
+                dw[tap] = *from;
+            }
         }
     });
 }
@@ -320,7 +322,7 @@ impl Job for WeightSums<'_> {
                 lines.extend((0..rows).map(|r| slot * image + r * line));
             }
             self.pack_dy(s, first..last, lines.len() * width, packed_dy);
-            let step = (STEP_PIXELS / width).max(1);
+            let step = (STEP_VALUES / line).max(1);
             for (index, lines_here) in lines.chunks(step).enumerate() {
                 let add = first > self.images.start || index > 0;
                 self.step(s, packed_x, packed_dy, &lines, index * step..index * step + lines_here.len(), add);

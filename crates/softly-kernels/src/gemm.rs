@@ -23,16 +23,19 @@ pub(crate) unsafe fn accumulate<S: Simd, const R: usize>(
     stride: usize,
     steps: usize,
 ) {
-    for k in 0..steps {
-        // SAFETY: `k < steps`, so everything lies in the ranges that the caller promises.
+    let (mut a, mut b) = (a, b);
+    for _ in 0..steps {
+        // SAFETY: fewer than `steps` steps have been made, so this lies in the ranges that the caller promises.
         unsafe {
-            let b = [s.read(b[0].add(k * stride)), s.read(b[1].add(k * stride))];
-            for (r, acc) in acc.iter_mut().enumerate() {
-                let factor = s.splat(*a.add(k * R + r));
-                acc[0] = s.mul_add(factor, b[0], acc[0]);
-                acc[1] = s.mul_add(factor, b[1], acc[1]);
+            let vectors = [s.read(b[0]), s.read(b[1])];
+            for r in 0..R {
+                let factor = s.splat(*a.add(r));
+                acc[r][0] = s.mul_add(factor, vectors[0], acc[r][0]);
+                acc[r][1] = s.mul_add(factor, vectors[1], acc[r][1]);
             }
         }
+        a = a.wrapping_add(R);
+        b = [b[0].wrapping_add(stride), b[1].wrapping_add(stride)];
     }
 }
 
@@ -93,11 +96,12 @@ fn pack_rows<S: Simd>(s: S, m: Matrix, rows: usize, depth: usize, packed: &mut [
             interleave(s, rows, R, packed);
         });
     } else {
-        for (k, to) in packed.chunks_exact_mut(rows).enumerate() {
-            for (r, to) in to.iter_mut().enumerate() {
-                *to = m.data[r * m.row + k * m.col];
+        debug_assert_eq!(m.row, 1, "one of the strides is 1");
+        with_rows!(rows, R => {
+            for (k, to) in packed.as_chunks_mut::<R>().0.iter_mut().enumerate() {
+                to.copy_from_slice(&m.data[k * m.col..][..R]);
             }
-        }
+        });
     }
 }
 
@@ -156,7 +160,7 @@ impl Job for Product<'_> {
         for k0 in (0..self.k.max(1)).step_by(DEPTH) {
             let depth = most.min(self.k - k0);
             let add = self.accumulate || k0 > 0;
-            for j in (0..self.n).step_by(wide) {
+            for j in (0..if depth > 0 { self.n } else { 0 }).step_by(wide) {
                 let cols = wide.min(self.n - j);
                 pack_panel(s, self.b.from(k0, j), depth, cols, wide, &mut panels[j * depth..][..wide * depth]);
             }
