@@ -100,12 +100,12 @@ impl Table {
         }
         // Thread counts take turns, so that other programs disturb all of them alike.
         let mut seconds = vec![f64::INFINITY; self.pools.len()];
-        for _ in 0..4 {
+        for _ in 0..8 {
             for (seconds, pool) in seconds.iter_mut().zip(&self.pools) {
-                *seconds = seconds.min(pool.install(|| fastest(0.02, &mut kernel)));
+                *seconds = seconds.min(pool.install(|| fastest(0.015, &mut kernel)));
             }
         }
-        print!("{name:<21} {shape:<14}");
+        print!("{name:<21} {shape:<15}");
         for (time, pool) in seconds.iter().zip(&self.pools) {
             print!(" | {:>8.3} ms", time * 1e3);
             match work {
@@ -127,20 +127,24 @@ enum Work {
     Values(usize),
 }
 
-fn convolutions(table: &Table, batch: usize, channels: usize, size: usize) {
-    let shape = ConvShape { batch, inputs: channels, outputs: channels, height: size, width: size };
-    let name = format!("{batch}x{channels}x{size}x{size}");
+fn convolutions(table: &Table, batch: usize, inputs: usize, outputs: usize, size: usize) {
+    let shape = ConvShape { batch, inputs, outputs, height: size, width: size };
+    let name = if inputs == outputs {
+        format!("{batch}x{inputs}x{size}x{size}")
+    } else {
+        format!("{batch}x{inputs}-{outputs}x{size}x{size}")
+    };
     let (x, dy) = (noise(shape.input_values()), noise(shape.output_values()));
-    let mut out = noise(shape.input_values());
-    let (w, mut dw) = (noise(channels * channels * 9), noise(channels * channels * 9));
-    let work = Work::MultiplyAdds(9 * channels * x.len());
-    table.line("conv3x3", &name, work, || conv3x3(shape, &x, &w, &mut out));
-    table.line("conv3x3_grad_input", &name, work, || conv3x3_grad_input(shape, &dy, &w, &mut out));
+    let (mut y, mut dx) = (dy.clone(), x.clone());
+    let (w, mut dw) = (noise(inputs * outputs * 9), noise(inputs * outputs * 9));
+    let work = Work::MultiplyAdds(9 * outputs * x.len());
+    table.line("conv3x3", &name, work, || conv3x3(shape, &x, &w, &mut y));
+    table.line("conv3x3_grad_input", &name, work, || conv3x3_grad_input(shape, &dy, &w, &mut dx));
     table.line("conv3x3_grad_weights", &name, work, || conv3x3_grad_weights(shape, &x, &dy, &mut dw));
-    let (w, mut dw) = (noise(channels * channels), noise(channels * channels));
-    let work = Work::MultiplyAdds(channels * x.len());
-    table.line("conv1x1", &name, work, || conv1x1(shape, &x, &w, &mut out));
-    table.line("conv1x1_grad_input", &name, work, || conv1x1_grad_input(shape, &dy, &w, &mut out));
+    let (w, mut dw) = (noise(inputs * outputs), noise(inputs * outputs));
+    let work = Work::MultiplyAdds(outputs * x.len());
+    table.line("conv1x1", &name, work, || conv1x1(shape, &x, &w, &mut y));
+    table.line("conv1x1_grad_input", &name, work, || conv1x1_grad_input(shape, &dy, &w, &mut dx));
     table.line("conv1x1_grad_weights", &name, work, || conv1x1_grad_weights(shape, &x, &dy, &mut dw));
 }
 
@@ -194,8 +198,11 @@ fn main() {
     println!("peak {:.1} GFLOP/s per core; 1 and {cores} threads", table.peak);
     for batch in [4, 8] {
         for (channels, size) in [(24, 64), (48, 32), (72, 16), (96, 8)] {
-            convolutions(&table, batch, channels, size);
+            convolutions(&table, batch, channels, channels, size);
         }
+    }
+    for (inputs, outputs, size) in [(3, 24, 64), (48, 24, 64), (32, 32, 128), (128, 128, 16)] {
+        convolutions(&table, 4, inputs, outputs, size);
     }
     products(&table, 512, 128, 128);
     products(&table, 64, 96, 96);

@@ -34,10 +34,15 @@ thread_local! {
 /// If this machine does not have the instruction set.
 pub fn with_level<T>(level: Level, work: impl FnOnce() -> T) -> T {
     assert!(Level::supported().contains(&level), "this machine has no {level:?}");
-    let before = FORCED.replace(Some(level));
-    let result = work();
-    FORCED.set(before);
-    result
+    /// Puts the former level back, also after a panic.
+    struct Restore(Option<Level>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            FORCED.set(self.0);
+        }
+    }
+    let _restore = Restore(FORCED.replace(Some(level)));
+    work()
 }
 
 impl Level {
