@@ -14,7 +14,7 @@ use crate::shape::ConvShape;
 use crate::simd::{Job, Level, MAX_LANES, Simd};
 
 /// Numbers of packed input per task: stays in the second-level cache.
-const BAND_VALUES: usize = 32 * 1024;
+const BAND_VALUES: usize = 48 * 1024;
 
 /// `y[n, o, r, c] = Σ_i,a,b w[o, i, a, b] x[n, i, r + a − 1, c + b − 1]`; `x [N, I, H, W]`, `w [O, I, 3, 3]`,
 /// `y [N, O, H, W]`.
@@ -221,8 +221,8 @@ fn filter<S: Simd, const R: usize>(
     acc
 }
 
-/// Pixels that are packed together for the weight gradient.
-const CHUNK_PIXELS: usize = 1024;
+/// Numbers that are packed together for the weight gradient: they stay in the second-level cache.
+const PACK_VALUES: usize = 64 * 1024;
 /// Packed numbers after which sums go back to memory, so that the panels in use stay in the first-level cache.
 const STEP_VALUES: usize = 8 * 1024;
 /// Most partial sums of the weight gradient, and least pixels of one: writing and adding them costs time too.
@@ -239,12 +239,13 @@ pub fn conv3x3_grad_weights(shape: ConvShape, x: &[f32], dy: &[f32], dw: &mut [f
         return;
     }
     let level = Level::current();
-    let band = even_parts(height, CHUNK_PIXELS / width);
+    let most = (PACK_VALUES / (inputs + outputs)).clamp(PART_PIXELS, 4 * PART_PIXELS);
+    let band = even_parts(height, most / width);
     let bands = height.div_ceil(band);
     // Several small images are packed together. Everything here depends on the shape alone, so that the order of the
     // sums, and with it the result, does not depend on the number of threads.
     let per_part = (batch * bands).div_ceil(MAX_PARTS).max(PART_PIXELS / (band * width)).min(batch * bands);
-    let per_pack = (CHUNK_PIXELS / (band * width)).clamp(1, per_part);
+    let per_pack = (most / (band * width)).clamp(1, per_part);
     let parts = (batch * bands).div_ceil(per_part);
     let blocks = outputs.div_ceil(BLOCK);
     let group = blocks_per_group(blocks, parts);
@@ -322,11 +323,7 @@ impl Job for WeightSums<'_> {
                 lines.extend((0..rows).map(|r| slot * image + r * line));
             }
             self.pack_dy(s, first..last, lines.len() * width, packed_dy);
-            let step = (STEP_VALUES / line).max(1);
-            for (index, lines_here) in lines.chunks(step).enumerate() {
-                let add = first > self.images.start || index > 0;
-                self.step(s, packed_x, packed_dy, &lines, index * step..index * step + lines_here.len(), add);
-            }
+            self.multiply(s, packed_x, packed_dy, &lines, first > self.images.start);
         }
     }
 }
@@ -380,41 +377,62 @@ impl WeightSums<'_> {
         }
     }
 
-    /// Adds the products of the packed rows in `here`.
+    /// Computes (or adds) the products of all packed rows, which start at `lines`.
     #[inline(always)]
-    fn step<S: Simd>(&mut self, s: S, x: &[f32], dy: &[f32], lines: &[usize], here: Range<usize>, add: bool) {
+    fn multiply<S: Simd>(&mut self, s: S, x: &[f32], dy: &[f32], lines: &[usize], add: bool) {
         let ConvShape { inputs, width, .. } = self.shape;
         let line = (width + 1) * inputs;
         let per_row = (3 * inputs).div_ceil(S::LANES);
+        let step = (STEP_VALUES / line).max(1);
         for v in (0..3 * per_row).step_by(2) {
             // Vectors of the three filter rows follow each other, so that only the very last pair may be half empty.
             let pair = [v, (v + 1).min(3 * per_row - 1)];
             let at = pair.map(|v| v / per_row * line + v % per_row * S::LANES);
-            for o in (0..self.channels.len()).step_by(BLOCK) {
-                with_rows!(BLOCK.min(self.channels.len() - o), R => {
-                    let mut acc = [[s.splat(0.0); 2]; R];
-                    let dy = &dy[o * lines.len() * width..][..R * lines.len() * width];
-                    for row in here.clone() {
-                        let starts = at.map(|at| lines[row] + at);
-                        debug_assert!(starts.iter().all(|a| a + (width - 1) * inputs + S::LANES <= x.len()));
-                        // SAFETY: `dy` has `width·R` numbers per row; the pixels are in bounds as asserted above.
-                        unsafe {
-                            let b = starts.map(|start| x.as_ptr().add(start));
-                            accumulate(s, &mut acc, dy.as_ptr().add(row * width * R), b, inputs, width);
+            for first in (0..lines.len()).step_by(step) {
+                let rows = first..(first + step).min(lines.len());
+                for o in (0..self.channels.len()).step_by(BLOCK) {
+                    let dy = &dy[o * lines.len() * width..];
+                    with_rows!(BLOCK.min(self.channels.len() - o), R => {
+                        let sums = row_products::<S, R>(s, inputs, width, x, dy, lines, rows.clone(), at);
+                        for (r, sums) in sums.into_iter().enumerate() {
+                            for (v, sums) in pair.into_iter().zip(sums).take(3 * per_row - v) {
+                                let start = ((o + r) * 3 + v / per_row) * self.filter_row + v % per_row * S::LANES;
+                                let to = &mut self.sums[start..start + S::LANES];
+                                let sums = if add || first > 0 { s.add(s.load(to), sums) } else { sums };
+                                s.store(sums, to);
+                            }
                         }
-                    }
-                    for (r, acc) in acc.into_iter().enumerate() {
-                        for (v, acc) in pair.into_iter().zip(acc).take(3 * per_row - v) {
-                            let start = ((o + r) * 3 + v / per_row) * self.filter_row + v % per_row * S::LANES;
-                            let to = &mut self.sums[start..start + S::LANES];
-                            let acc = if add { s.add(s.load(to), acc) } else { acc };
-                            s.store(acc, to);
-                        }
-                    }
-                });
+                    });
+                }
             }
         }
     }
+}
+
+/// Sums over the packed `rows` of the products of `R` output gradients and two vectors of input at offsets `at`.
+#[inline(always)]
+fn row_products<S: Simd, const R: usize>(
+    s: S,
+    inputs: usize,
+    width: usize,
+    x: &[f32],
+    dy: &[f32],
+    lines: &[usize],
+    rows: Range<usize>,
+    at: [usize; 2],
+) -> [[S::V; 2]; R] {
+    let mut acc = [[s.splat(0.0); 2]; R];
+    for row in rows {
+        let starts = at.map(|at| lines[row] + at);
+        debug_assert!((row + 1) * width * R <= dy.len());
+        debug_assert!(starts.iter().all(|start| start + (width - 1) * inputs + S::LANES <= x.len()));
+        // SAFETY: in bounds as asserted above; `pack_x` and `pack_dy` have filled these rows.
+        unsafe {
+            let b = starts.map(|start| x.as_ptr().add(start));
+            accumulate(s, &mut acc, dy.as_ptr().add(row * width * R), b, inputs, width);
+        }
+    }
+    acc
 }
 
 /// `to[c·rows + r] = from[r·stride + c]` for `rows × columns` numbers.

@@ -33,7 +33,6 @@ thread_local! {
 /// # Panics
 /// If this machine does not have the instruction set.
 pub fn with_level<T>(level: Level, work: impl FnOnce() -> T) -> T {
-    assert!(Level::supported().contains(&level), "this machine has no {level:?}");
     /// Puts the former level back, also after a panic.
     struct Restore(Option<Level>);
     impl Drop for Restore {
@@ -41,6 +40,7 @@ pub fn with_level<T>(level: Level, work: impl FnOnce() -> T) -> T {
             FORCED.set(self.0);
         }
     }
+    assert!(Level::supported().contains(&level), "this machine has no {level:?}");
     let _restore = Restore(FORCED.replace(Some(level)));
     work()
 }
