@@ -214,16 +214,21 @@ pub(crate) trait Simd: Copy + Send + Sync {
         // e^x = 2^n e^r with n = round(x / ln 2); ln 2 in two pieces so that n·high is exact.
         const LN2_HIGH: f32 = 355.0 / 512.0;
         const LN2_LOW: f32 = (std::f64::consts::LN_2 - 355.0 / 512.0) as f32;
-        const INVERSE_FACTORIALS: [f32; 8] =
-            [1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
         let x = self.min(self.max(x, self.splat(-87.0)), self.splat(87.0));
         let n = self.round(self.mul(x, self.splat(std::f32::consts::LOG2_E)));
         let r = self.mul_add(n, self.splat(-LN2_HIGH), x);
         let r = self.mul_add(n, self.splat(-LN2_LOW), r);
-        let mut p = self.splat(INVERSE_FACTORIALS[0]);
-        for c in &INVERSE_FACTORIALS[1..] {
-            p = self.mul_add(p, r, self.splat(*c));
-        }
+        // The series to r⁷, in pairs of terms so that few operations wait for each other.
+        let pair = [
+            self.add(self.splat(1.0), r),
+            self.mul_add(r, self.splat(1.0 / 6.0), self.splat(1.0 / 2.0)),
+            self.mul_add(r, self.splat(1.0 / 120.0), self.splat(1.0 / 24.0)),
+            self.mul_add(r, self.splat(1.0 / 5040.0), self.splat(1.0 / 720.0)),
+        ];
+        let r2 = self.mul(r, r);
+        let low = self.mul_add(pair[1], r2, pair[0]);
+        let high = self.mul_add(pair[3], r2, pair[2]);
+        let p = self.mul_add(high, self.mul(r2, r2), low);
         self.mul(p, self.exp2_whole(n))
     }
 
