@@ -7,13 +7,18 @@ use clap_complete::Shell;
 
 /// Diffusion models of PDE solutions that know their PDE softly.
 #[derive(Debug, Parser)]
-#[command(name = "softly", version, arg_required_else_help = true, after_help = "\
+#[command(
+    name = "softly",
+    version,
+    arg_required_else_help = true,
+    after_help = "\
 Examples:
   softly reproduce circle                          the toy study in a few minutes, with a report
   softly train --preset circle-demo --method scd --out runs/scd
   softly sample runs/scd --count 1000 --out samples
   softly eval runs/scd
-  softly presets circle-demo                       print a preset")]
+  softly presets circle-demo                       print a preset"
+)]
 pub struct Arguments {
     /// Threads to use; all cores by default.
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]

@@ -32,7 +32,8 @@ static STOP: AtomicBool = AtomicBool::new(false);
 
 /// Runs the program.
 pub fn run(arguments: Arguments) -> Result<()> {
-    let threads = arguments.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, Into::into), usize::from);
+    let threads =
+        arguments.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, Into::into), usize::from);
     // Fails only if a pool exists already, and this is the first use of one.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     let json = arguments.json;
@@ -131,7 +132,11 @@ fn presets(name: Option<&str>, method: Option<&str>, json: bool) -> Result<()> {
         layers = layers.method(method)?;
     }
     let config = layers.finish(name)?;
-    if json { print_json(&config) } else { print(config.to_toml().trim_end()) }
+    if json {
+        print_json(&config)
+    } else {
+        print(config.to_toml().trim_end())
+    }
     Ok(())
 }
 
@@ -147,7 +152,9 @@ fn configuration(source: &Source) -> Result<Config> {
         place = file.display().to_string();
     }
     if source.preset.is_none() && source.config.is_none() {
-        return Err(Error::input("softly train", "expected --preset or --config").hint("`softly presets` lists presets"));
+        return Err(
+            Error::input("softly train", "expected --preset or --config").hint("`softly presets` lists presets")
+        );
     }
     if let Some(method) = &source.method {
         layers = layers.method(method)?;
@@ -273,15 +280,14 @@ fn eval(sampling: &Sampling, sets: usize, scales: &[f64], json: bool) -> Result<
     let residual = trained.blueprint.truth()?;
     let residual_of = |points: &[[f64; 2]]| {
         residual.as_ref().map(|constraint| {
-            let values: Vec<f64> = points
-                .iter()
-                .flat_map(|p| constraint.residual_values(&[vec![p[0]], vec![p[1]]]).concat())
-                .collect();
+            let values: Vec<f64> =
+                points.iter().flat_map(|p| constraint.residual_values(&[vec![p[0]], vec![p[1]]]).concat()).collect();
             ResidualSummary::of(&values)
         })
     };
     let mut rows = Vec::new();
-    let variants: Vec<Option<f64>> = if scales.is_empty() { vec![None] } else { scales.iter().map(|&s| Some(s)).collect() };
+    let variants: Vec<Option<f64>> =
+        if scales.is_empty() { vec![None] } else { scales.iter().map(|&s| Some(s)).collect() };
     for scale in variants {
         let mut sampler = sampler.clone();
         if let Some(scale) = scale {
@@ -297,12 +303,19 @@ fn eval(sampling: &Sampling, sets: usize, scales: &[f64], json: bool) -> Result<
     let real: Cloud = pairs.iter().flat_map(|(p, _)| p.clone()).collect();
     rows.push(("data".to_string(), measure(&pairs)?, residual_of(&real)));
     if json {
-        let rows = rows.iter().map(|(name, metrics, residual)| json!({ "name": name, "metrics": metrics, "residual": residual }));
+        let rows = rows
+            .iter()
+            .map(|(name, metrics, residual)| json!({ "name": name, "metrics": metrics, "residual": residual }));
         print_json(&json!({ "sets": sets, "points": points, "rows": rows.collect::<Vec<_>>() }));
         return Ok(());
     }
-    print(&format!("{sets} estimates of {points} samples each; mean ± two standard deviations over estimates. \"data\" is what true points score."));
-    print(&format!("{:14} {:>19} {:>19} {:>19} {:>19} {:>14}", "", "distance to curve", "W1", "radial W1", "angular W1", "mean |residual|"));
+    print(&format!(
+        "{sets} estimates of {points} samples each; mean ± two standard deviations over estimates. \"data\" is what true points score."
+    ));
+    print(&format!(
+        "{:14} {:>19} {:>19} {:>19} {:>19} {:>14}",
+        "", "distance to curve", "W1", "radial W1", "angular W1", "mean |residual|"
+    ));
     let cell = |s: Summary| format!("{:.5} ± {:.5}", s.mean, s.two_sd);
     for (name, m, residual) in rows {
         let residual = residual.map_or_else(|| "-".to_string(), |r| format!("{:.3e}", r.mean_abs));
@@ -320,16 +333,19 @@ fn eval(sampling: &Sampling, sets: usize, scales: &[f64], json: bool) -> Result<
 fn residual(config: &Path, fields: &[String], out: Option<&Path>) -> Result<()> {
     let place = config.display().to_string();
     let parsed = Layers::new().file(config)?.finish(&place)?;
-    let constraint = parsed
-        .constraint
-        .ok_or_else(|| Error::input(&place, "expected a [constraint] table, found none").hint("see `softly presets circle-demo`"))?;
+    let constraint = parsed.constraint.ok_or_else(|| {
+        Error::input(&place, "expected a [constraint] table, found none").hint("see `softly presets circle-demo`")
+    })?;
     let mut given = Vec::new();
     for field in fields {
         let Some((name, path)) = field.split_once('=') else {
-            return Err(Error::input(format!("--field {field}"), "expected NAME=FILE").hint("for example --field p=p.npy"));
+            return Err(
+                Error::input(format!("--field {field}"), "expected NAME=FILE").hint("for example --field p=p.npy")
+            );
         };
         if !constraint.fields.iter().any(|f| f == name) {
-            let hint = nearest(name, constraint.fields.iter().map(String::as_str)).map_or(String::new(), |n| format!("did you mean `{n}`?"));
+            let hint = nearest(name, constraint.fields.iter().map(String::as_str))
+                .map_or(String::new(), |n| format!("did you mean `{n}`?"));
             let problem = format!("the constraint has no field `{name}`; it has {}", constraint.fields.join(", "));
             return Err(Error::input(format!("--field {field}"), problem).hint(hint));
         }
@@ -339,14 +355,20 @@ fn residual(config: &Path, fields: &[String], out: Option<&Path>) -> Result<()> 
     for name in &constraint.fields {
         let found = given.iter().find(|(n, _, _)| n == name);
         arrays.push(found.ok_or_else(|| {
-            Error::input("--field", format!("no array is given for the field `{name}`")).hint(format!("add --field {name}=FILE"))
+            Error::input("--field", format!("no array is given for the field `{name}`"))
+                .hint(format!("add --field {name}=FILE"))
         })?);
     }
     let (_, first_path, first) = &arrays[0];
     let (count, rows, cols) = match first.shape[..] {
         [h, w] => (1, h, w),
         [n, h, w] => (n, h, w),
-        _ => return Err(Error::input(first_path.display(), format!("expected [H, W] or [N, H, W], found {:?}", first.shape))),
+        _ => {
+            return Err(Error::input(
+                first_path.display(),
+                format!("expected [H, W] or [N, H, W], found {:?}", first.shape),
+            ));
+        }
     };
     for (name, path, array) in &arrays {
         if array.shape != first.shape {
@@ -359,10 +381,14 @@ fn residual(config: &Path, fields: &[String], out: Option<&Path>) -> Result<()> 
         }
     }
     if count == 0 || rows * cols == 0 {
-        return Err(Error::input(first_path.display(), format!("expected at least one value, found shape {:?}", first.shape)));
+        return Err(Error::input(
+            first_path.display(),
+            format!("expected at least one value, found shape {:?}", first.shape),
+        ));
     }
     let grid = Grid::unit(rows, cols);
-    let compiled = SoftConstraint::new(&constraint, &constraint.fields, &grid, &Units::identity(constraint.fields.len()))?;
+    let compiled =
+        SoftConstraint::new(&constraint, &constraint.fields, &grid, &Units::identity(constraint.fields.len()))?;
     let nodes = grid.len();
     let mut values = Vec::new();
     let mut whole = true;

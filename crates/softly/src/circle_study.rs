@@ -79,8 +79,7 @@ impl CircleStudy {
             StudyScale::Demo => (1, three[..2].to_vec(), vec!["vanilla", "scd", "pidm"], vec![0.2], 5),
             StudyScale::Cpu => (3, three, vec!["vanilla", "scd", "scd-paper", "pidm", "pidm-ddpm"], guidance, 10),
             StudyScale::Paper => {
-                let methods =
-                    vec!["vanilla", "scd", "scd-paper", "pidm", "pidm-ddpm", "vanilla-tuned", "scd-tuned"];
+                let methods = vec!["vanilla", "scd", "scd-paper", "pidm", "pidm-ddpm", "vanilla-tuned", "scd-tuned"];
                 (3, five(), methods, guidance, 20)
             }
         };
@@ -362,7 +361,9 @@ fn check_folder(out: &Path, study: &CircleStudy) -> Result<()> {
         return Ok(());
     }
     if out.exists() && std::fs::read_dir(out).is_ok_and(|mut d| d.next().is_some()) {
-        return Err(Error::input(out.display(), "this folder is not empty and holds no study").hint("choose another --out"));
+        return Err(
+            Error::input(out.display(), "this folder is not empty and holds no study").hint("choose another --out")
+        );
     }
     make_folder(out)?;
     write_text(&marker, &text)

@@ -9,9 +9,9 @@ use toml::{Table, Value};
 use crate::constraint::ConstraintConfig;
 use crate::error::{Error, Result, nearest};
 use crate::files::read_text;
+use crate::noise::NoiseDist;
 use crate::objective::{Objective, Weight};
 use crate::optimizer::{Adam, Ema, Schedule};
-use crate::noise::NoiseDist;
 use crate::sampler::{Sampler, Solver};
 use crate::scd::{Auto, Lambda, ScdConfig};
 use crate::toy::Shape;
@@ -312,7 +312,8 @@ fn merge(lower: &mut Table, upper: Table) {
     for (key, value) in upper {
         match (lower.get_mut(&key), value) {
             (Some(Value::Table(old)), Value::Table(new)) => {
-                let replaced = ["kind", "shape"].iter().any(|tag| new.get(*tag).is_some_and(|v| old.get(*tag) != Some(v)));
+                let replaced =
+                    ["kind", "shape"].iter().any(|tag| new.get(*tag).is_some_and(|v| old.get(*tag) != Some(v)));
                 if replaced { *old = new } else { merge(old, new) }
             }
             (_, value) => {
@@ -476,7 +477,10 @@ mod tests {
     fn typos_name_the_line_and_the_nearest_key() {
         let text = "[train]\nitertions = 5\n";
         let said = message(Layers::new().text(text, "my.toml"));
-        assert!(said.contains("my.toml") && said.contains("line 2") && said.contains("did you mean `iterations`?"), "{said}");
+        assert!(
+            said.contains("my.toml") && said.contains("line 2") && said.contains("did you mean `iterations`?"),
+            "{said}"
+        );
         let said = message(Layers::new().set("train.batches=3"));
         assert!(said.contains("--set train.batches=3") && said.contains("did you mean `batch`?"), "{said}");
         let said = message(Layers::new().set("train.batch=many"));

@@ -226,7 +226,8 @@ impl SoftConstraint {
             let weights: Arc<[f64]> = (0..grid.len()).map(|i| if inside(i) { residual.weight } else { 0.0 }).collect();
             let count = (0..grid.len()).filter(|&i| inside(i)).count();
             if count == 0 {
-                let problem = format!("the region {:?} of a {}×{} grid is empty", residual.region, grid.rows, grid.cols);
+                let problem =
+                    format!("the region {:?} of a {}×{} grid is empty", residual.region, grid.rows, grid.cols);
                 return Err(Error::input("constraint.residual", problem));
             }
             nodes += count;
@@ -253,7 +254,10 @@ impl SoftConstraint {
     pub fn residuals(&self, x: &Tensor<4>) -> Vec<Tensor<3>> {
         let algebra = TensorAlgebra::new(&self.grid, &self.constants, x);
         let inputs = self.inputs(x);
-        self.parts.iter().map(|part| self.weighted(&algebra, part, part.program.forward(&algebra, &inputs).output(), x)).collect()
+        self.parts
+            .iter()
+            .map(|part| self.weighted(&algebra, part, part.program.forward(&algebra, &inputs).output(), x))
+            .collect()
     }
 
     /// ‖R(x)‖ = −log l_c(x) of every sample; `x` is normalised `[N, C, H, W]`, the result `[N]`.
@@ -279,7 +283,8 @@ impl SoftConstraint {
                 Some(weights) => seed * algebra.tensor(&algebra.array(weights)),
                 None => seed,
             };
-            for (sum, adjoint) in total.iter_mut().zip(part.program.reverse(&algebra, tape, TensorValue::Tensor(seed))) {
+            for (sum, adjoint) in total.iter_mut().zip(part.program.reverse(&algebra, tape, TensorValue::Tensor(seed)))
+            {
                 *sum = match (sum.take(), adjoint) {
                     (Some(a), Some(b)) => Some(algebra.binary(softly_pde::algebra::Binary::Add, &a, &b)),
                     (a, b) => a.or(b),
@@ -361,7 +366,9 @@ impl SoftConstraint {
             let values = part.program.forward(&algebra, &inputs).output().broadcast(self.grid.len());
             match &part.weights {
                 // Nodes outside the region do not exist for a summary.
-                Some(weights) => weights.iter().zip(values.iter()).filter(|(w, _)| **w != 0.0).map(|(w, v)| w * v).collect(),
+                Some(weights) => {
+                    weights.iter().zip(values.iter()).filter(|(w, _)| **w != 0.0).map(|(w, v)| w * v).collect()
+                }
                 None => values.to_vec(),
             }
         };
@@ -402,7 +409,9 @@ impl ConstraintConfig {
             if !self.fields.contains(name) && !self.parameters.contains_key(name) {
                 let known = self.fields.iter().chain(self.parameters.keys()).map(String::as_str);
                 let hint = nearest(name, known).map_or(String::new(), |n| format!("did you mean `{n}`?"));
-                return Err(Error::input("constraint.stencils", format!("`{name}` is no field or parameter")).hint(hint));
+                return Err(
+                    Error::input("constraint.stencils", format!("`{name}` is no field or parameter")).hint(hint)
+                );
             }
         }
         // Numbers first, so that formulas may use them.

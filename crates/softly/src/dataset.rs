@@ -29,7 +29,10 @@ impl Dataset {
         let Generator::Points { curve, noise } = config.data.generator;
         let seed = config.data.seed;
         let points = |purpose, count: usize| {
-            (0..count as u64).flat_map(|i| curve.sample(noise, &mut Stream::new(seed, purpose, i))).map(|v| v as f32).collect()
+            (0..count as u64)
+                .flat_map(|i| curve.sample(noise, &mut Stream::new(seed, purpose, i)))
+                .map(|v| v as f32)
+                .collect()
         };
         Ok(Self {
             fields: vec!["x".into(), "y".into()],

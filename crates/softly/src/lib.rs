@@ -18,6 +18,7 @@ pub mod model;
 pub mod noise;
 pub mod npy;
 pub mod objective;
+pub mod ops;
 pub mod optimizer;
 pub mod parameter;
 pub mod point_metrics;

@@ -3,6 +3,7 @@
 use burn::tensor::{Device, Int, Tensor, TensorData, activation};
 
 use crate::denoiser::Backbone;
+use crate::ops;
 use crate::parameter::{Parameter, Parameters, Visitor};
 use crate::random::Stream;
 
@@ -23,17 +24,21 @@ pub fn noise_embedding(noise: &[f64], device: &Device) -> Tensor<2> {
 /// y = x Wᵀ + b, with W `[outputs, inputs]` as in PyTorch.
 pub struct Linear {
     weight: Parameter<2>,
-    bias: Option<Parameter<1>>,
+    bias: Parameter<1>,
+}
+
+/// `n` numbers uniform in ±1/√fan_in.
+fn uniform(n: usize, fan_in: usize, stream: &mut Stream) -> Vec<f32> {
+    let bound = 1.0 / (fan_in as f64).sqrt();
+    (0..n).map(|_| (bound * (2.0 * stream.uniform() - 1.0)) as f32).collect()
 }
 
 impl Linear {
     /// Weights and bias uniform in ±1/√inputs.
-    pub fn new(inputs: usize, outputs: usize, bias: bool, stream: &mut Stream, device: &Device) -> Self {
-        let bound = 1.0 / (inputs as f64).sqrt();
-        let mut draw = |n: usize| (0..n).map(|_| (bound * (2.0 * stream.uniform() - 1.0)) as f32).collect();
+    pub fn new(inputs: usize, outputs: usize, stream: &mut Stream, device: &Device) -> Self {
         Self {
-            weight: Parameter::new(draw(outputs * inputs), [outputs, inputs], device),
-            bias: bias.then(|| Parameter::new(draw(outputs), [outputs], device)),
+            weight: Parameter::new(uniform(outputs * inputs, inputs, stream), [outputs, inputs], device),
+            bias: Parameter::new(uniform(outputs, inputs, stream), [outputs], device),
         }
     }
 
@@ -41,26 +46,20 @@ impl Linear {
     pub fn zeros(inputs: usize, outputs: usize, device: &Device) -> Self {
         Self {
             weight: Parameter::new(vec![0.0; outputs * inputs], [outputs, inputs], device),
-            bias: Some(Parameter::new(vec![0.0; outputs], [outputs], device)),
+            bias: Parameter::new(vec![0.0; outputs], [outputs], device),
         }
     }
 
     /// `[N, inputs]` → `[N, outputs]`.
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let y = x.matmul(self.weight.get().transpose());
-        match &self.bias {
-            Some(bias) => y + bias.get().unsqueeze(),
-            None => y,
-        }
+        ops::linear(x, self.weight.get(), self.bias.get())
     }
 }
 
 impl Parameters for Linear {
     fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
         visit(&format!("{prefix}weight"), &mut self.weight);
-        if let Some(bias) = &mut self.bias {
-            visit(&format!("{prefix}bias"), bias);
-        }
+        visit(&format!("{prefix}bias"), &mut self.bias);
     }
 }
 
@@ -73,30 +72,36 @@ macro_rules! visit_parts {
 
 /// A hidden layer modulated by the noise level: SiLU((W h + b)(1 + S e) + E e).
 struct Modulated {
-    linear: Linear,
-    scale: Linear,
-    shift: Linear,
+    weight: Parameter<2>,
+    bias: Parameter<1>,
+    scale: Parameter<2>,
+    shift: Parameter<2>,
 }
 
 impl Modulated {
     fn new(inputs: usize, outputs: usize, stream: &mut Stream, device: &Device) -> Self {
+        let mut draw = |n: usize, fan_in: usize| uniform(n, fan_in, stream);
         Self {
-            linear: Linear::new(inputs, outputs, true, stream, device),
-            scale: Linear::new(EMBEDDING, outputs, false, stream, device),
-            shift: Linear::new(EMBEDDING, outputs, false, stream, device),
+            weight: Parameter::new(draw(outputs * inputs, inputs), [outputs, inputs], device),
+            bias: Parameter::new(draw(outputs, inputs), [outputs], device),
+            scale: Parameter::new(draw(outputs * EMBEDDING, EMBEDDING), [outputs, EMBEDDING], device),
+            shift: Parameter::new(draw(outputs * EMBEDDING, EMBEDDING), [outputs, EMBEDDING], device),
         }
     }
 
     /// `[N, inputs]`, embedding `[N, 8]` → `[N, outputs]`.
     fn forward(&self, x: Tensor<2>, embedding: &Tensor<2>) -> Tensor<2> {
-        let scale = self.scale.forward(embedding.clone()) + 1.0;
-        activation::silu(self.linear.forward(x) * scale + self.shift.forward(embedding.clone()))
+        let Self { weight, bias, scale, shift } = self;
+        ops::modulated(x, weight.get(), bias.get(), embedding.clone(), scale.get(), shift.get())
     }
 }
 
 impl Parameters for Modulated {
     fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
-        visit_parts!(self, prefix, visit, linear, scale, shift);
+        visit(&format!("{prefix}weight"), &mut self.weight);
+        visit(&format!("{prefix}bias"), &mut self.bias);
+        visit(&format!("{prefix}scale"), &mut self.scale);
+        visit(&format!("{prefix}shift"), &mut self.shift);
     }
 }
 
@@ -113,7 +118,7 @@ impl Mlp {
         Self {
             first: Modulated::new(channels, hidden, stream, device),
             second: Modulated::new(hidden, hidden, stream, device),
-            last: Linear::new(hidden, channels, true, stream, device),
+            last: Linear::new(hidden, channels, stream, device),
         }
     }
 }
@@ -152,9 +157,9 @@ impl LevelMlp {
         };
         let (first_level, second_level) = (table(), table());
         Self {
-            first: Linear::new(channels, hidden, true, stream, device),
-            second: Linear::new(hidden, hidden, true, stream, device),
-            last: Linear::new(hidden, channels, true, stream, device),
+            first: Linear::new(channels, hidden, stream, device),
+            second: Linear::new(hidden, hidden, stream, device),
+            last: Linear::new(hidden, channels, stream, device),
             first_level,
             second_level,
         }
@@ -191,10 +196,7 @@ pub struct TwoLayer {
 impl TwoLayer {
     /// `inputs` → `hidden` → `outputs`.
     pub fn new(inputs: usize, hidden: usize, outputs: usize, stream: &mut Stream, device: &Device) -> Self {
-        Self {
-            first: Linear::new(inputs, hidden, true, stream, device),
-            last: Linear::zeros(hidden, outputs, device),
-        }
+        Self { first: Linear::new(inputs, hidden, stream, device), last: Linear::zeros(hidden, outputs, device) }
     }
 
     /// `[N, inputs]` → `[N, outputs]`.

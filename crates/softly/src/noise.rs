@@ -84,8 +84,7 @@ mod tests {
         let (mean, std, min) = (-2.0, 1.7, 0.002f64);
         let dist = NoiseDist::TruncLogNormal { mean, std, min: Some(min) };
         let n = 200_000;
-        let logs: Vec<f64> =
-            dist.sample(n, &mut Stream::new(0, Purpose::Metric, 0)).into_iter().map(f64::ln).collect();
+        let logs: Vec<f64> = dist.sample(n, &mut Stream::new(0, Purpose::Metric, 0)).into_iter().map(f64::ln).collect();
         assert!(logs.iter().all(|&l| l >= min.ln() - 1e-12));
         // Mean of a normal truncated below at a: mean + std φ(a)/(1 − Φ(a)).
         let a = (min.ln() - mean) / std;

@@ -28,8 +28,9 @@ pub fn read(path: &Path) -> Result<Array> {
     })?;
     let shape: Vec<usize> = file.shape().iter().map(|&n| n as usize).collect();
     if file.order() == npyz::Order::Fortran && shape.len() > 1 {
-        return Err(Error::input(place(), "expected C order, found Fortran order")
-            .hint("save numpy.ascontiguousarray(array)"));
+        return Err(
+            Error::input(place(), "expected C order, found Fortran order").hint("save numpy.ascontiguousarray(array)")
+        );
     }
     let dtype = file.dtype();
     let width = match &dtype {
@@ -61,7 +62,8 @@ pub fn read(path: &Path) -> Result<Array> {
 pub fn write_f32(path: &Path, shape: &[usize], values: impl Iterator<Item = f32>) -> Result<()> {
     write_atomically(path, |out| {
         let shape: Vec<u64> = shape.iter().map(|&n| n as u64).collect();
-        let mut writer = npyz::WriteOptions::new().default_dtype().shape(&shape).writer(out as &mut dyn Write).begin_nd()?;
+        let mut writer =
+            npyz::WriteOptions::new().default_dtype().shape(&shape).writer(out as &mut dyn Write).begin_nd()?;
         writer.extend(values)?;
         writer.finish()
     })
@@ -71,7 +73,8 @@ pub fn write_f32(path: &Path, shape: &[usize], values: impl Iterator<Item = f32>
 pub fn write_f64(path: &Path, shape: &[usize], values: impl Iterator<Item = f64>) -> Result<()> {
     write_atomically(path, |out| {
         let shape: Vec<u64> = shape.iter().map(|&n| n as u64).collect();
-        let mut writer = npyz::WriteOptions::new().default_dtype().shape(&shape).writer(out as &mut dyn Write).begin_nd()?;
+        let mut writer =
+            npyz::WriteOptions::new().default_dtype().shape(&shape).writer(out as &mut dyn Write).begin_nd()?;
         writer.extend(values)?;
         writer.finish()
     })

@@ -137,14 +137,9 @@ impl Objective {
         let error = (estimate.clone() - clean) * root_weight;
         let data = (error.clone() * error).mean();
         let residual = match (self.regulariser, constraint) {
-            (Some(regulariser), Some(constraint)) => Some(regulariser.term(
-                denoiser,
-                constraint,
-                &noisy,
-                estimate,
-                sigma,
-                |s| self.weight.at(s, sigma_data),
-            )),
+            (Some(regulariser), Some(constraint)) => {
+                Some(regulariser.term(denoiser, constraint, &noisy, estimate, sigma, |s| self.weight.at(s, sigma_data)))
+            }
             _ => None,
         };
         Loss { data, residual }

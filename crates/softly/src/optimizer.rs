@@ -216,7 +216,8 @@ mod tests {
     fn schedules_match_the_reference_rates() {
         // EDM2 with reference rate 2e-3, batch 64 and reference 70,000 batches, no warm-up.
         let schedule = Schedule::InverseSqrt { reference: 70_000.0, warmup: 0.0 };
-        for (step, rate) in [(10_000, 2.00e-3), (70_000, 2.00e-3), (100_000, 1.67e-3), (200_000, 1.18e-3), (300_000, 9.66e-4)]
+        for (step, rate) in
+            [(10_000, 2.00e-3), (70_000, 2.00e-3), (100_000, 1.67e-3), (200_000, 1.18e-3), (300_000, 9.66e-4)]
         {
             assert!((2e-3 * schedule.factor(step, 300_000) / rate - 1.0).abs() < 5e-3);
         }

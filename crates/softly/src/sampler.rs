@@ -186,9 +186,7 @@ impl Sampler {
             }
             let (denoised, push) = guide.denoise(x.clone(), sigma, n);
             let mut stepped = match self.solver {
-                Solver::Ancestral => {
-                    ancestral_step(&schedule, self.steps - 1 - i, x.clone(), denoised.clone(), noise)
-                }
+                Solver::Ancestral => ancestral_step(&schedule, self.steps - 1 - i, x.clone(), denoised.clone(), noise),
                 Solver::Euler | Solver::Heun => {
                     let slope = (x.clone() - denoised.clone()) / sigma;
                     let euler = x.clone() + slope.clone() * (next - sigma);

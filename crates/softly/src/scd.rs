@@ -175,8 +175,7 @@ impl SoftlyConstrained {
     /// The correction that γ multiplies: the constraint's gradient at the base estimate, scaled. `[N, C, H, W]`.
     fn direction(&self, base: &Tensor<4>, sigma: &[f64], at: &[Precondition]) -> Tensor<4> {
         let (norm, gradient) = self.constraint.norm_and_gradient(base);
-        let (norm, gradient) =
-            if self.config.detach { (norm.detach(), gradient.detach()) } else { (norm, gradient) };
+        let (norm, gradient) = if self.config.detach { (norm.detach(), gradient.detach()) } else { (norm, gradient) };
         let [n, c, h, w] = gradient.dims();
         let squares = || (gradient.clone() * gradient.clone()).reshape([n, c * h * w]).sum_dim(1).reshape([n, 1, 1, 1]);
         // Small enough never to matter, large enough that its inverse is finite in f32.

@@ -130,7 +130,9 @@ impl Snapshot {
         });
         outcome?;
         match file.tensors.first() {
-            Some((name, _, _)) => Err(Error::input(place.display(), format!("tensor `{name}` is unknown to the model"))),
+            Some((name, _, _)) => {
+                Err(Error::input(place.display(), format!("tensor `{name}` is unknown to the model")))
+            }
             None => Ok(model),
         }
     }
