@@ -36,8 +36,12 @@ pub fn run(arguments: Arguments) -> Result<()> {
         arguments.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, Into::into), usize::from);
     // Fails only if a pool exists already, and this is the first use of one.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
-    let json = arguments.json;
-    match arguments.command {
+    // Inside the pool: handing every small kernel over to it from outside would cost more than the kernel.
+    rayon::scope(|_| dispatch(arguments.command, arguments.json))
+}
+
+fn dispatch(command: Command, json: bool) -> Result<()> {
+    match command {
         Command::Reproduce(reproduce) => run_study(&reproduce, json),
         Command::Presets { name, method } => presets(name.as_deref(), method.as_deref(), json),
         Command::Train { source, out } => train_model(&source, &out, json),

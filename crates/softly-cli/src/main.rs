@@ -9,6 +9,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// Keeps freed pages: every operation allocates its result, and fresh pages from the system cost more than small ones.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match commands::run(arguments::Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -289,9 +289,9 @@ pub fn run(
     let done = cells.iter().zip(&configs).filter(|(cell, _)| finished(cell)).map(units).sum();
     reporter.begin(total, done);
 
-    // Longest first, so that the cores finish together.
+    // Seed by seed, so that an interrupted study has whole seeds; longest first, so that the cores finish together.
     let mut queue: Vec<(&Cell, &Config)> = cells.iter().zip(&configs).filter(|(cell, _)| !finished(cell)).collect();
-    queue.sort_by_key(|&pair| std::cmp::Reverse(units(pair)));
+    queue.sort_by_key(|&(cell, config)| (cell.seed, std::cmp::Reverse(units((cell, config)))));
     let queue = Mutex::new(queue.into_iter());
     let workers = rayon::current_num_threads().max(1);
     // One worker per core takes the next cell; a failure stops the rest after their current one.

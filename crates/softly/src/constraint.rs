@@ -336,8 +336,7 @@ impl SoftConstraint {
     }
 
     fn weighted(&self, algebra: &TensorAlgebra<'_>, part: &Part, output: &TensorValue, x: &Tensor<4>) -> Tensor<3> {
-        let [n, _, h, w] = x.dims();
-        let output = algebra.tensor(output).expand([n, h, w]);
+        let output = full(algebra.tensor(output), x);
         match &part.weights {
             Some(weights) => output * algebra.tensor(&algebra.array(weights)),
             None => output,
@@ -350,7 +349,7 @@ impl SoftConstraint {
         let mut channels: Vec<Option<Tensor<4>>> = vec![None; self.channels];
         for (field, adjoint) in self.fields.iter().zip(adjoints) {
             channels[field.channel] = adjoint.map(|adjoint| {
-                let adjoint = algebra.tensor(&adjoint).expand([n, h, w]).reshape([n, 1, h, w]);
+                let adjoint = full(algebra.tensor(&adjoint), x).reshape([n, 1, h, w]);
                 if field.scale == 1.0 { adjoint } else { adjoint * field.scale }
             });
         }
@@ -374,6 +373,12 @@ impl SoftConstraint {
         };
         self.parts.iter().map(values).collect()
     }
+}
+
+/// A value that may stand for a whole batch or grid, as one `[N, H, W]` for fields like `x`.
+fn full(value: Tensor<3>, x: &Tensor<4>) -> Tensor<3> {
+    let [n, _, h, w] = x.dims();
+    if value.dims() == [n, h, w] { value } else { value.expand([n, h, w]) }
 }
 
 impl ConstraintConfig {

@@ -201,7 +201,7 @@ impl TwoLayer {
 
     /// `[N, inputs]` → `[N, outputs]`.
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        self.last.forward(activation::silu(self.first.forward(x)))
+        self.last.forward(ops::linear_silu(x, self.first.weight.get(), self.first.bias.get()))
     }
 }
 

@@ -27,6 +27,15 @@ pub fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
     x.matmul(weight.transpose()) + bias.unsqueeze()
 }
 
+/// y = SiLU(x Wᵀ + b): `x [N, I]`, `weight [O, I]`, `bias [O]` → `[N, O]`.
+pub fn linear_silu(x: Tensor<2>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
+    if on_cpu(&x) {
+        let y = <Dispatch as Kernels>::linear_silu(x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch());
+        return Tensor::from_dispatch(y);
+    }
+    activation::silu(x.matmul(weight.transpose()) + bias.unsqueeze())
+}
+
 /// A hidden layer modulated by an embedding: y = SiLU((x Wᵀ + b)(1 + e Sᵀ) + e Tᵀ).
 ///
 /// `x [N, I]`, `weight [O, I]`, `bias [O]`, `embedding [N, E]`, `scale [O, E]`, `shift [O, E]` → `[N, O]`. The embedding
@@ -77,6 +86,9 @@ pub trait Kernels: Backend {
     /// See [`linear`](fn@linear).
     fn linear(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self>;
 
+    /// See [`linear_silu`](fn@linear_silu).
+    fn linear_silu(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self>;
+
     /// See [`modulated`](fn@modulated).
     fn modulated(
         x: FloatTensor<Self>,
@@ -92,6 +104,11 @@ impl Kernels for Flex {
     fn linear(x: FlexTensor, weight: FlexTensor, bias: FlexTensor) -> FlexTensor {
         let (x, weight, bias) = (x.to_contiguous(), weight.to_contiguous(), bias.to_contiguous());
         affine(&x, &weight, &bias)
+    }
+
+    fn linear_silu(x: FlexTensor, weight: FlexTensor, bias: FlexTensor) -> FlexTensor {
+        let pre = Self::linear(x, weight, bias);
+        Modulation::none(&pre).forward(&pre)
     }
 
     fn modulated(
@@ -114,6 +131,15 @@ impl<C: CheckpointStrategy> Kernels for Autodiff<Flex, C> {
         let [x, weight, bias] = [x, weight, bias].map(|t| t.into_primitive().to_contiguous());
         let y = affine(&x, &weight, &bias);
         record::<C, 3>(nodes, y, move |dy, wanted| affine_grad(&x, &weight, dy, wanted))
+    }
+
+    fn linear_silu(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
+        let nodes = [x.node(), weight.node(), bias.node()];
+        let [x, weight, bias] = [x, weight, bias].map(|t| t.into_primitive().to_contiguous());
+        let pre = affine(&x, &weight, &bias);
+        let modulation = Modulation::none(&pre);
+        let y = modulation.forward(&pre);
+        record::<C, 3>(nodes, y, move |dy, wanted| affine_grad(&x, &weight, &modulation.backward(&pre, dy).0, wanted))
     }
 
     fn modulated(
@@ -263,6 +289,13 @@ impl Modulation {
         Self { scale: product_nt(embedding, scale), shift: product_nt(embedding, shift) }
     }
 
+    /// Scale and shift 0.
+    fn none(pre: &FlexTensor) -> Self {
+        let [rows, cols] = dims2(pre);
+        let zeros = matrix(vec![0.0; rows * cols], rows, cols);
+        Self { scale: zeros.clone(), shift: zeros }
+    }
+
     /// SiLU(pre (1 + scale) + shift).
     fn forward(&self, pre: &FlexTensor) -> FlexTensor {
         let [batch, channels] = dims2(pre);
@@ -359,8 +392,10 @@ mod tests {
                 to_vec_f64(bias.grad_remove(&mut grads).unwrap()),
             ]
         };
-        for (fused, composed) in run(true).into_iter().zip(run(false)) {
-            assert_close(fused, composed);
+        for silu in [false, true] {
+            for (fused, composed) in run(true, silu).into_iter().zip(run(false, silu)) {
+                assert_close(fused, composed);
+            }
         }
     }
 }
