@@ -91,10 +91,13 @@ impl CircleStudy {
         let mut cells = Vec::new();
         for &seed in &self.seeds {
             for &(data, curve) in &self.curves {
-                for &method in &self.methods {
+                let sweep = ["chop-pi4", "chop-pi3"].contains(&data);
+                // The sweep over the angle is about the methods, not about the learning rate.
+                let methods = self.methods.iter().filter(|method| !(sweep && method.ends_with("-tuned")));
+                for &method in methods {
                     let name = format!("{data}-{method}-{seed}");
                     let guidance = if method == "vanilla" { self.guidance.clone() } else { Vec::new() };
-                    cells.push(Cell { name, data, curve, method, seed, guidance });
+                    cells.push(Cell { name, data, curve, method, seed, guidance, sweep });
                 }
             }
         }
@@ -122,6 +125,8 @@ pub struct Cell {
     pub seed: u64,
     /// Guidance scales to evaluate the model with, besides none.
     pub guidance: Vec<f64>,
+    /// Whether it belongs to the sweep over the chop's angle, not to the main table.
+    pub sweep: bool,
 }
 
 impl Cell {
@@ -289,9 +294,10 @@ pub fn run(
     let done = cells.iter().zip(&configs).filter(|(cell, _)| finished(cell)).map(units).sum();
     reporter.begin(total, done);
 
-    // Seed by seed, so that an interrupted study has whole seeds; longest first, so that the cores finish together.
+    // The main table before the sweep and seed by seed, so that an interrupted study has something whole; longest first,
+    // so that the cores finish together.
     let mut queue: Vec<(&Cell, &Config)> = cells.iter().zip(&configs).filter(|(cell, _)| !finished(cell)).collect();
-    queue.sort_by_key(|&(cell, config)| (cell.seed, std::cmp::Reverse(units((cell, config)))));
+    queue.sort_by_key(|&(cell, config)| (cell.sweep, cell.seed, std::cmp::Reverse(units((cell, config)))));
     let queue = Mutex::new(queue.into_iter());
     let workers = rayon::current_num_threads().max(1);
     // One worker per core takes the next cell; a failure stops the rest after their current one.
