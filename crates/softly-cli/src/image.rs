@@ -7,7 +7,7 @@ use colorous::Gradient;
 use thiserror::Error;
 
 use crate::font;
-use crate::svg::{Anchor, Axis, Drawing, Svg, short, text_width};
+use crate::svg::{Anchor, Axis, Drawing, Svg, fitting, short, text_width};
 
 /// What keeps fields from becoming a picture.
 #[derive(Debug, Error)]
@@ -213,20 +213,17 @@ pub struct HeatMap<'a> {
 }
 
 impl HeatMap<'_> {
-    /// The figure; cells are as high as wide.
+    /// The figure; cells are as high as wide, unless the field would be too flat to see.
     pub fn svg(&self) -> Result<Svg> {
-        const LONGEST: f64 = 280.0;
+        const LONGEST: usize = 280;
         const TICK: f64 = 12.0;
         const LABEL: f64 = 13.0;
         const BAR: f64 = 14.0;
         let range = self.map.range(self.range.as_ref().map_or(self.field.values, |range| range).iter().copied());
-        let longest = self.field.width.max(self.field.height) as f64;
-        // Very flat fields are stretched, so that they can be seen and labelled.
-        let side = |cells: usize| (LONGEST * cells as f64 / longest).max(0.25 * LONGEST);
-        let (width, height) = (side(self.field.width), side(self.field.height));
+        let [width, height] = panel(&self.field, LONGEST, 70);
         let (x_axis, x_flip) = edge_axis(self.x.1, if width < 150.0 { 2 } else { 4 });
         let (y_axis, y_flip) = edge_axis(self.y.1, if height < 150.0 { 2 } else { 4 });
-        let value_axis = Axis::exactly(range[0], range[1], if height < 150.0 { 2 } else { 5 });
+        let value_axis = Axis::exactly(range[0], range[1], if height < 150.0 { 4 } else { 6 });
         let widest = |axis: &Axis| axis.ticks.iter().map(|tick| text_width(&tick.label, TICK)).fold(0.0, f64::max);
         let (left, top) = (8.0 + 1.6 * LABEL + widest(&y_axis) + 8.0, 30.0);
         let bar = left + width + 18.0;
@@ -257,10 +254,13 @@ impl HeatMap<'_> {
         draw.stroke(&marks, "currentColor", 1.0, "");
         let middle = top + 0.5 * height;
         let x_label = top + height + 2.2 * TICK + LABEL;
-        draw.text([left + 0.5 * width, x_label], LABEL, Anchor::Middle, 0.0, &self.x.0.label());
-        draw.text([8.0 + LABEL, middle], LABEL, Anchor::Middle, -90.0, &self.y.0.label());
-        let value_label = bar + BAR + 8.0 + widest(&value_axis) + 1.4 * LABEL;
-        draw.text([value_label, middle], LABEL, Anchor::Middle, -90.0, &self.value.label());
+        let label = |draw: &mut Drawing, at: [f64; 2], room: f64, turn: f64, text: &str| {
+            draw.text(at, fitting(text, LABEL, room), Anchor::Middle, turn, text);
+        };
+        label(&mut draw, [left + 0.5 * width, x_label], width + 60.0, 0.0, &self.x.0.label());
+        label(&mut draw, [8.0 + LABEL, middle], height + 40.0, -90.0, &self.y.0.label());
+        let value_label = bar + BAR + 8.0 + widest(&value_axis) + 1.7 * LABEL;
+        label(&mut draw, [value_label, middle], height + 40.0, -90.0, &self.value.label());
         let note = lost_note(self.field.values.iter());
         if !note.is_empty() {
             draw.text([left, x_label + 17.0], 11.0, Anchor::Start, 0.0, &note);
@@ -350,6 +350,10 @@ impl FieldGrid<'_> {
         picture.png()
     }
 
+    fn panel(field: &Field) -> [f64; 2] {
+        panel(field, Self::PANEL, 24)
+    }
+
     /// Draws everything and returns width and height.
     fn draw(&self, canvas: &mut impl Canvas) -> Result<[f64; 2]> {
         for column in &self.columns {
@@ -362,7 +366,7 @@ impl FieldGrid<'_> {
         let title_room = if self.title.is_empty() { 0.0 } else { 2.0 * Self::LETTER };
         let names = self.rows.iter().map(|name| letters(name)).fold(0.0, f64::max);
         let row_heights: Vec<f64> = (0..self.rows.len())
-            .map(|row| self.columns.iter().map(|column| panel(&column.fields[row])[1]).fold(0.0, f64::max))
+            .map(|row| self.columns.iter().map(|column| Self::panel(&column.fields[row])[1]).fold(0.0, f64::max))
             .collect();
         let top = Self::GAP + title_room + 1.7 * Self::LETTER;
         let bottom = top + row_heights.iter().map(|height| height + Self::GAP).sum::<f64>();
@@ -379,13 +383,13 @@ impl FieldGrid<'_> {
             let range = column.map.range(column.fields.iter().flat_map(|field| field.values.iter().copied()));
             let ends = end_labels(range);
             let label = column.value.label();
-            let wide = column.fields.iter().map(|field| panel(field)[0]).fold(0.0, f64::max);
+            let wide = column.fields.iter().map(|field| Self::panel(field)[0]).fold(0.0, f64::max);
             let room = wide.max(letters(&label)).max(letters(&ends[0]) + letters(&ends[1]) + Self::GAP);
             let left = (x + 0.5 * (room - wide)).floor();
             canvas.text([x + 0.5 * room, top - 0.6 * Self::LETTER], Anchor::Middle, &label);
             let mut y = top;
             for (field, row_height) in column.fields.iter().zip(&row_heights) {
-                let [w, h] = panel(field);
+                let [w, h] = Self::panel(field);
                 let place = [left + (0.5 * (wide - w)).floor(), y + (0.5 * (row_height - h)).floor(), w, h];
                 canvas.picture(&Picture::of(field, column.map, range), place)?;
                 y += row_height + Self::GAP;
@@ -400,31 +404,31 @@ impl FieldGrid<'_> {
             x += room + 1.5 * Self::GAP;
         }
         let note = lost_note(self.columns.iter().flat_map(|column| &column.fields).flat_map(|field| field.values));
-        let note_room = if note.is_empty() { 0.0 } else { 1.7 * Self::LETTER };
-        canvas.text([Self::GAP, height + 0.8 * Self::LETTER], Anchor::Start, &note);
+        let note_room = if note.is_empty() { 0.0 } else { 2.2 * Self::LETTER };
+        canvas.text([Self::GAP, height + 1.4 * Self::LETTER], Anchor::Start, &note);
         let width = x.max(letters(&self.title).max(letters(&note)) + 2.0 * Self::GAP);
         Ok([width, height + note_room])
     }
 }
 
-/// Width and height of a field's panel: whole pixels per cell, about [`FieldGrid::PANEL`] on the longer side.
-fn panel(field: &Field) -> [f64; 2] {
-    let cell = (FieldGrid::PANEL / field.width.max(field.height)).max(1);
-    [field.width, field.height].map(|cells| (cell * cells).max(24) as f64)
+/// Width and height of a field's panel: whole pixels per cell, about `longest` on the longer side (more only if it has
+/// more cells); very flat fields are stretched to at least `shortest`, so that they can be seen and labelled.
+fn panel(field: &Field, longest: usize, shortest: usize) -> [f64; 2] {
+    let cell = (longest / field.width.max(field.height)).max(1);
+    [field.width, field.height].map(|cells| (cell * cells).max(shortest) as f64)
 }
 
 /// The ends of a range with three digits, in the shorter of both notations.
 fn end_labels(range: [f64; 2]) -> [String; 2] {
     range.map(|end| {
-        let size = end.abs();
-        if end == 0.0 {
-            "0".to_owned()
-        } else if (1e-3..1e4).contains(&size) {
-            let digits = (2 - size.log10().floor() as i32).max(0) as usize;
-            format!("{end:.digits$}")
-        } else {
-            format!("{end:.2e}")
-        }
+        let text = match end.abs() {
+            0.0 => "0".to_owned(),
+            size if (1e-3..1e4).contains(&size) => {
+                format!("{end:.*}", (2 - size.log10().floor() as i32).max(0) as usize)
+            }
+            _ => format!("{end:.2e}"),
+        };
+        text.replace('-', "−")
     })
 }
 
@@ -482,6 +486,178 @@ impl Picture {
         for r in y..(y + h).min(self.height) {
             for c in x..(x + w).min(self.width) {
                 self.pixels[r * self.width + c] = colour(r - y, c - x);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use roxmltree::Document;
+
+    use super::*;
+
+    fn decode(bytes: &[u8]) -> Picture {
+        let mut reader = png::Decoder::new(std::io::Cursor::new(bytes)).read_info().unwrap();
+        let mut data = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut data).unwrap();
+        assert_eq!((info.color_type, info.bit_depth), (png::ColorType::Rgb, png::BitDepth::Eight));
+        let pixels = data.chunks_exact(3).map(|p| [p[0], p[1], p[2]]).collect();
+        Picture { width: info.width as usize, height: info.height as usize, pixels }
+    }
+
+    const LOW: Pixel = [0x44, 0x01, 0x54];
+    const HIGH: Pixel = [0xfd, 0xe7, 0x25];
+
+    #[test]
+    fn a_small_field_has_the_colours_of_its_values() {
+        let field = Field::new(2, 2, &[-3.0, 5.0, f64::NAN, -3.0]).unwrap();
+        let picture = decode(&png(&field, ColourMap::Viridis, None).unwrap());
+        assert_eq!((picture.width, picture.height), (2, 2));
+        assert_eq!(picture.pixels, [LOW, HIGH, LOST, LOW]);
+        let clipped = decode(&png(&field, ColourMap::Viridis, Some([10.0, 20.0])).unwrap());
+        assert_eq!(clipped.pixels, [LOW, LOW, LOST, LOW]);
+    }
+
+    #[test]
+    fn the_diverging_map_is_pale_at_zero_blue_below_and_red_above() {
+        let field = Field::new(1, 3, &[-1.0, 0.0, 4.0]).unwrap();
+        let [below, zero, above] = decode(&png(&field, ColourMap::Diverging, None).unwrap()).pixels[..] else {
+            panic!("three pixels")
+        };
+        assert!(below[2] > below[0] && above[0] > above[2]);
+        assert!(zero.iter().all(|c| *c > 235), "{zero:?}");
+    }
+
+    #[test]
+    fn the_colour_bar_rises() {
+        let bar = Picture::scale(ColourMap::Viridis).upright();
+        assert_eq!((bar.width, bar.height), (1, 256));
+        assert_eq!((bar.pixels[255], bar.pixels[0]), (LOW, HIGH));
+    }
+
+    #[test]
+    fn wrong_sizes_are_explained() {
+        let message = |result: Result<Field>| result.unwrap_err().to_string();
+        assert_eq!(message(Field::new(2, 3, &[0.0; 5])), "field of 2 × 3 cells has 5 values; give one value per cell");
+        assert!(message(Field::new(0, 3, &[])).contains("is empty"));
+        assert!(message(Field::new(usize::MAX, 3, &[0.0; 5])).contains("has 5 values"));
+        let column = FieldColumn { value: Quantity::new("p", "Pa"), ..FieldColumn::default() };
+        let grid = FieldGrid { rows: vec!["a".to_owned()], columns: vec![column], ..FieldGrid::default() };
+        let expected = "column \"p [Pa]\" has 0 fields for 1 row labels; give one field per row";
+        assert_eq!(grid.png().unwrap_err().to_string(), expected);
+        assert_eq!(grid.svg().unwrap_err().to_string(), expected);
+    }
+
+    fn map(field: Field) -> HeatMap {
+        let axis = || (Quantity::new("x & y", "m"), [0.0, 1.0]);
+        let value = Quantity::new("<p>", "Pa");
+        HeatMap { title: "a < b", field, map: ColourMap::Inferno, range: None, value, x: axis(), y: axis() }
+    }
+
+    fn texts(svg: &Svg) -> Vec<String> {
+        let text = svg.to_string();
+        let document = Document::parse(&text).unwrap();
+        document.descendants().filter(|n| n.has_tag_name("text")).filter_map(|n| n.text().map(str::to_owned)).collect()
+    }
+
+    #[test]
+    fn a_heat_map_holds_its_field_and_names_everything() {
+        let values = [0.0, 1.0, 2.0, f64::INFINITY, 3.0, 4.0];
+        let field = Field::new(2, 3, &values).unwrap();
+        let svg = map(field).svg().unwrap();
+        let found = texts(&svg);
+        for wanted in ["a < b", "x & y [m]", "<p> [Pa]", "grey: 1 cell is not finite"] {
+            assert!(found.iter().any(|text| text == wanted), "{wanted} in {found:?}");
+        }
+        let text = svg.to_string();
+        let document = Document::parse(&text).unwrap();
+        let image = document.descendants().find(|n| n.has_tag_name("image")).unwrap();
+        let data = image.attribute("href").unwrap().strip_prefix("data:image/png;base64,").unwrap();
+        let inside = decode(&BASE64.decode(data).unwrap());
+        assert_eq!((inside.width, inside.height, inside.pixels[3]), (3, 2, LOST));
+    }
+
+    #[test]
+    fn an_axis_may_run_downwards() {
+        let values = [0.0; 4];
+        let heights = |edges: [f64; 2]| {
+            let mut map = map(Field::new(2, 2, &values).unwrap());
+            map.x.1 = [10.0, 11.0];
+            map.y.1 = edges;
+            let text = map.svg().unwrap().to_string();
+            let document = Document::parse(&text).unwrap();
+            let end = |label: &str| {
+                let found = document.descendants().find(|n| n.has_tag_name("text") && n.text() == Some(label));
+                found.unwrap().attribute("y").unwrap().parse::<f64>().unwrap()
+            };
+            end("40") - end("50")
+        };
+        assert_eq!(heights([40.0, 50.0]), 280.0);
+        assert_eq!(heights([50.0, 40.0]), -280.0);
+    }
+
+    /// Whether `glyph` stands with its upper left corner at `(x, y)`, in dots of two pixels.
+    fn shows(picture: &Picture, glyph: &[[bool; font::WIDTH]; font::HEIGHT], x: usize, y: usize) -> bool {
+        let black = |r: usize, c: usize| picture.pixels[(y + r) * picture.width + x + c] == [0; 3];
+        (0..2 * font::HEIGHT).all(|r| (0..2 * font::WIDTH).all(|c| black(r, c) == glyph[r / 2][c / 2]))
+    }
+
+    #[test]
+    fn a_grid_of_fields_is_labelled_in_its_pixels() {
+        let (a, b) = ([0.0, 1.0], [1.0, 0.0]);
+        let fields = vec![Field::new(1, 2, &a).unwrap(), Field::new(1, 2, &b).unwrap()];
+        let column = FieldColumn { value: Quantity::new("p", ""), map: ColourMap::Viridis, fields };
+        let rows = vec![String::new(), String::new()];
+        let grid = FieldGrid { title: "Kq".to_owned(), rows, columns: vec![column] };
+        let picture = decode(&grid.png().unwrap());
+        let places = |letter| {
+            let glyph = font::glyph(letter);
+            let spots = (0..picture.height - 18).flat_map(|y| (0..picture.width - 12).map(move |x| (x, y)));
+            spots.filter(|&(x, y)| shows(&picture, &glyph, x, y)).collect::<Vec<_>>()
+        };
+        let k = places('K');
+        assert_eq!(k.len(), 1, "{k:?}");
+        assert_eq!(places('q'), [(k[0].0 + 12, k[0].1)]);
+        assert_eq!(places('p').len(), 1);
+        // Two panels of 200 × 100 pixels, half of each in either colour; the bar adds less than a line of each.
+        let painted = |colour: Pixel| picture.pixels.iter().filter(|p| **p == colour).count();
+        assert!((20_000..20_100).contains(&painted(LOW)), "{}", painted(LOW));
+        assert!((20_000..20_100).contains(&painted(HIGH)), "{}", painted(HIGH));
+        assert_eq!(texts(&grid.svg().unwrap()), ["Kq", "p", "0", "1.00"]);
+    }
+
+    #[test]
+    fn an_empty_grid_is_a_small_picture() {
+        let grid = FieldGrid::default();
+        assert!(decode(&grid.png().unwrap()).width > 0);
+        assert!(Document::parse(&grid.svg().unwrap().to_string()).is_ok());
+    }
+
+    #[test]
+    fn ends_of_a_bar_have_three_digits() {
+        assert_eq!(end_labels([0.0, 7.389]), ["0", "7.39"]);
+        assert_eq!(end_labels([-1.99e-5, 1234.0]), ["−1.99e−5", "1234"]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(50))]
+
+        #[test]
+        fn any_values_give_pictures(
+            values in prop::collection::vec(any::<f64>(), 6),
+            range in prop::option::of(any::<[f64; 2]>()),
+            edges in any::<[f64; 2]>(),
+        ) {
+            let field = Field::new(3, 2, &values).unwrap();
+            for colours in [ColourMap::Viridis, ColourMap::Diverging] {
+                decode(&png(&field, colours, range).unwrap());
+                let mut map = map(field);
+                (map.map, map.range, map.x.1) = (colours, range, edges);
+                let svg = map.svg().unwrap().to_string();
+                prop_assert!(Document::parse(&svg).is_ok());
+                prop_assert!(!svg.contains("\"NaN") && !svg.contains("MNaN"), "{}", svg);
             }
         }
     }

@@ -157,14 +157,14 @@ tbody th{font-weight:400}
 thead tr{border-top:2px solid;border-bottom:1px solid}
 tbody{border-bottom:2px solid}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;padding:.3rem .9rem}
-.origin{color:var(--soft);font-size:.8rem;margin:.4rem 0 0}
+.origin{color:var(--soft);font-size:.8rem;margin:.4rem 0 0;max-width:none}
 pre,code{font-family:ui-monospace,monospace}
 pre{background:var(--tint);border-radius:.4rem;padding:.8rem 1rem;overflow-x:auto;font-size:.875rem}
 .verdict{border-left:.3rem solid var(--accent);background:var(--tint);padding:.7rem 1rem;font-weight:600}
 .panels{display:grid;gap:.25rem .5rem;align-items:center;width:fit-content;max-width:100%}
 .panels svg{width:100%}
 .panels .column{font-weight:600;text-align:center;font-size:.9rem;align-self:end}
-.panels .row{font-weight:600;font-size:.9rem;text-align:right;padding-right:.25rem}
+.panels .row{grid-column:1;font-weight:600;font-size:.9rem;text-align:right;padding-right:.25rem}
 @media print{body{max-width:none;padding:0;font-size:10pt}
 figure,table,.verdict,pre{break-inside:avoid}h2{break-after:avoid}
 .wide,pre{overflow:visible}pre{white-space:pre-wrap}
@@ -236,7 +236,7 @@ fn table_markup(table: &Table) -> Markup {
                     thead {
                         tr {
                             @for (k, name) in table.header.iter().enumerate() {
-                                th.number[numeric(k)] scope="col" { (name) }
+                                th class=[numeric(k).then_some("number")] scope="col" { (name) }
                             }
                         }
                     }
@@ -245,7 +245,7 @@ fn table_markup(table: &Table) -> Markup {
                             tr {
                                 @for (k, cell) in row.iter().enumerate() {
                                     @if k == 0 && !cell.number { th scope="row" { (cell_markup(cell)) } }
-                                    @else { td.number[cell.number] { (cell_markup(cell)) } }
+                                    @else { td class=[cell.number.then_some("number")] { (cell_markup(cell)) } }
                                 }
                             }
                         }
@@ -265,20 +265,142 @@ fn cell_markup(cell: &Cell) -> Markup {
 
 fn grid_markup(grid: &PanelGrid) -> Markup {
     let width = grid.rows.iter().map(|(_, panels)| panels.len()).max().unwrap_or(0).max(grid.columns.len());
+    let column = |k: usize| grid.columns.get(k).map_or("", String::as_str);
     let tracks = format!("grid-template-columns:auto repeat({},minmax(6rem,14rem))", width.max(1));
     html! {
         figure {
             div.wide {
                 div.panels style=(tracks) {
                     div {}
-                    @for k in 0..width { div.column { (grid.columns.get(k).map_or("", String::as_str)) } }
+                    @for k in 0..width { div.column { (column(k)) } }
                     @for (name, panels) in &grid.rows {
                         div.row { (name) }
-                        @for k in 0..width { div { @if let Some(panel) = panels.get(k) { (panel) } } }
+                        @for (k, panel) in panels.iter().enumerate() {
+                            div role="group" aria-label=(format!("{name}, {}", column(k))) style=(format!("grid-column:{}", k + 2)) {
+                                (panel)
+                            }
+                        }
                     }
                 }
             }
             (caption_markup(&grid.caption))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use roxmltree::{Document, Node};
+
+    use super::*;
+    use crate::svg::Scatter;
+
+    fn panel(title: &str) -> Svg {
+        Scatter { title, points: &[[0.0, 0.0]], curve: &[], range: [-1.0, 1.0], colour: 0 }.svg()
+    }
+
+    fn page(sections: usize) -> Page {
+        let nasty = "<script>alert(\"1\")</script> & more".to_owned();
+        let table = Table {
+            caption: nasty.clone(),
+            header: vec!["method".to_owned(), "error".to_owned()],
+            rows: vec![vec![Cell::text(nasty.clone()), Cell::number("0.1").strong()]],
+            origin: Some(Origin {
+                command: nasty.clone(),
+                seeds: vec![1, 2],
+                commit: "abc".to_owned(),
+                wall_time: Duration::from_secs(192),
+            }),
+        };
+        let grid = PanelGrid {
+            caption: nasty.clone(),
+            columns: vec!["left".to_owned(), nasty.clone()],
+            rows: vec![(nasty.clone(), vec![panel(&nasty)]), ("b".to_owned(), vec![panel("x"), panel("y")])],
+        };
+        let blocks = vec![
+            Block::Table(table),
+            Block::PanelGrid(grid),
+            Block::Figure { svg: panel("z"), caption: nasty.clone() },
+            Block::Preformatted(nasty.clone()),
+            Block::Verdict(nasty.clone()),
+        ];
+        let section = Section { heading: nasty.clone(), text: vec![nasty.clone()], blocks };
+        Page { title: nasty.clone(), lead: nasty, sections: vec![section; sections] }
+    }
+
+    /// Looks at the body, which has no void elements and is therefore XML as well.
+    fn body<T>(html: &str, look: impl Fn(&Document) -> T) -> T {
+        let body = &html[html.find("<body>").unwrap()..html.find("</html>").unwrap()];
+        look(&Document::parse(body).unwrap())
+    }
+
+    fn all<'a>(document: &'a Document, tag: &str) -> Vec<Node<'a, 'a>> {
+        document.descendants().filter(|n| n.tag_name().name() == tag).collect()
+    }
+
+    #[test]
+    fn a_page_is_well_formed_and_escapes_all_text() {
+        let html = render(&page(1));
+        assert!(html.starts_with("<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">"), "{html}");
+        assert!(!html.contains("<script"));
+        body(&html, |document| {
+            assert_eq!(all(document, "h2")[0].text(), Some("<script>alert(\"1\")</script> & more"));
+            assert!(all(document, "svg").iter().filter(|n| n.attribute("role") == Some("img")).count() == 4);
+            assert_eq!(all(document, "figcaption").len(), 2);
+        });
+    }
+
+    #[test]
+    fn nothing_is_fetched_and_nothing_runs() {
+        let html = render(&page(5));
+        let fetched = |word: &str| html.contains(word);
+        assert!(!["<link", "<iframe", "@import", "url(", " src=", "onload"].into_iter().any(fetched));
+        // The only address is the name of the SVG language.
+        assert_eq!(html.matches("http").count(), html.matches("http://www.w3.org/2000/svg").count());
+    }
+
+    #[test]
+    fn contents_are_listed_from_four_sections_on_and_lead_to_them() {
+        assert!(!render(&page(3)).contains("<nav"));
+        body(&render(&page(4)), |document| {
+            let links: Vec<_> =
+                all(document, "a").iter().map(|n| n.attribute("href").unwrap()[1..].to_owned()).collect();
+            let ids: Vec<_> = all(document, "section").iter().map(|n| n.attribute("id").unwrap().to_owned()).collect();
+            assert_eq!(links, ids);
+            assert_eq!(ids.len(), 4);
+        });
+    }
+
+    #[test]
+    fn numbers_align_right_under_their_name_and_rows_have_headers() {
+        body(&render(&page(1)), |document| {
+            let cell = all(document, "td")[0];
+            assert_eq!(cell.attribute("class"), Some("number"));
+            assert!(cell.first_child().unwrap().has_tag_name("strong"));
+            let headers: Vec<_> =
+                all(document, "th").iter().map(|n| (n.attribute("scope"), n.attribute("class"))).collect();
+            assert_eq!(headers, [(Some("col"), None), (Some("col"), Some("number")), (Some("row"), None)]);
+        });
+    }
+
+    #[test]
+    fn a_table_says_where_its_numbers_come_from() {
+        assert!(render(&page(1)).contains("</code>; seeds 1, 2; commit abc; wall time 3 min 12 s"));
+        let times = [4.23, 59.99, 60.0, 18_421.0].map(|s| readable(Duration::from_secs_f64(s)));
+        assert_eq!(times, ["4.2 s", "60.0 s", "1 min 00 s", "5 h 07 min"]);
+    }
+
+    #[test]
+    fn panels_are_named_after_row_and_column() {
+        body(&render(&page(1)), |document| {
+            let names: Vec<_> = document.descendants().filter(|n| n.attribute("role") == Some("group")).collect();
+            assert_eq!(names[1].attribute("aria-label"), Some("b, left"));
+            assert_eq!(names[2].attribute("style"), Some("grid-column:3"));
+        });
+    }
+
+    #[test]
+    fn an_empty_page_is_a_page() {
+        body(&render(&Page::default()), |document| assert_eq!(all(document, "h1").len(), 1));
     }
 }

@@ -75,7 +75,7 @@ pub struct Tick {
 /// Ticks at round numbers, about `intervals` + 1 of them, the first at or below `low` and the last at or above `high`.
 ///
 /// Linear ticks are multiples of 1, 2 or 5 times a power of ten. Log ticks are powers of ten, or 1, 2 and 5 times
-/// them where the data spans less than two decades.
+/// them where the data spans about two decades or less.
 pub fn ticks(scale: Scale, low: f64, high: f64, intervals: usize) -> Vec<Tick> {
     match scale {
         Scale::Linear => linear_ticks(low, high, intervals),
@@ -115,8 +115,9 @@ fn widened(low: f64, high: f64) -> [f64; 2] {
 
 fn log_ticks(low: f64, high: f64, intervals: usize) -> Vec<Tick> {
     let (first, last) = ((low.log10() + SLACK).floor() as i32, (high.log10() - SLACK).ceil() as i32);
-    if last - first > 2 {
-        let stride = (last - first).unsigned_abs().div_ceil(intervals.max(1) as u32);
+    if high.log10() - low.log10() > 2.2 {
+        // Labels of powers are short: a few more than on a linear axis save skipping powers.
+        let stride = (last - first).unsigned_abs().div_ceil(intervals as u32 + 3);
         let count = (last - first).unsigned_abs().div_ceil(stride);
         return (0..=count)
             .map(|k| first + (k * stride) as i32)
@@ -234,6 +235,12 @@ pub(crate) fn text_width(text: &str, size: f64) -> f64 {
     LETTER_WIDTH * size * text.chars().count() as f64
 }
 
+/// The letter size, at most `size`, at which `text` fits into `room`.
+pub(crate) fn fitting(text: &str, size: f64, room: f64) -> f64 {
+    let fits = size.min(size * room / text_width(text, size).max(1.0));
+    (10.0 * fits).floor() / 10.0
+}
+
 /// SVG text under construction.
 #[derive(Default)]
 pub(crate) struct Drawing(String);
@@ -302,7 +309,7 @@ pub(crate) fn short(length: f64) -> String {
 pub struct Scatter<'a> {
     /// Written above the panel and read aloud for it.
     pub title: &'a str,
-    /// Points `[x, y]`; of more than 1000, evenly many are drawn.
+    /// Points `[x, y]`; of more than 1000 in range, 1000 spread evenly over the list are drawn.
     pub points: &'a [[f64; 2]],
     /// Corners of the closed curve underneath; may be empty.
     pub curve: &'a [[f64; 2]],
@@ -319,8 +326,9 @@ impl Scatter<'_> {
     /// The panel, always of the same size, so that panels line up. Points that cannot be shown are counted below it.
     pub fn svg(&self) -> Svg {
         const SIDE: f64 = 160.0;
-        const LEFT: f64 = 30.0;
+        const LEFT: f64 = 26.0;
         const TOP: f64 = 20.0;
+        const WIDTH: f64 = 2.0 * LEFT + SIDE;
         let axis = Axis::exactly(self.range[0], self.range[1], 4);
         let x = |v: f64| LEFT + SIDE * axis.place(v);
         let y = |v: f64| TOP + SIDE * (1.0 - axis.place(v));
@@ -334,7 +342,10 @@ impl Scatter<'_> {
         }
         draw.stroke(&grid, "currentColor", 1.0, " stroke-opacity=\".1\"");
         draw.stroke(&format!("M{LEFT} {TOP}h{SIDE}v{SIDE}h-{SIDE}z"), "currentColor", 1.0, " stroke-opacity=\".4\"");
-        draw.text([LEFT + SIDE / 2.0, 13.0], 12.0, Anchor::Middle, 0.0, self.title);
+        let line = |draw: &mut Drawing, y: f64, size: f64, text: &str| {
+            draw.text([WIDTH / 2.0, y], fitting(text, size, WIDTH), Anchor::Middle, 0.0, text);
+        };
+        line(&mut draw, 13.0, 12.0, self.title);
 
         // A nested viewport clips what leaves the panel without needing an id.
         let scale = SIDE / (axis.high - axis.low);
@@ -345,9 +356,10 @@ impl Scatter<'_> {
         if !corners.is_empty() {
             draw.stroke(&format!("M{}z", corners.join("L")), "#888", 1.5, " stroke-opacity=\".8\"");
         }
-        let chosen: Vec<[f64; 2]> = evenly(self.points, Self::MOST);
         let seen = |p: &[f64; 2]| is_finite(p) && p.iter().all(|v| (axis.low..=axis.high).contains(v));
-        let dots: Vec<String> = chosen.iter().filter(|p| seen(p)).map(inside).collect();
+        let visible: Vec<[f64; 2]> = self.points.iter().copied().filter(seen).collect();
+        let count = visible.len().min(Self::MOST);
+        let dots: Vec<String> = (0..count).map(|k| inside(&visible[k * visible.len() / count])).collect();
         // Dots of one path do not darken each other where they overlap; several paths do, at a third of the size of
         // one element per dot.
         for part in dots.chunks(50) {
@@ -357,13 +369,13 @@ impl Scatter<'_> {
         draw.add(format_args!("</svg>"));
 
         let lost = self.points.iter().filter(|p| !is_finite(p)).count();
-        let beyond = self.points.iter().filter(|p| is_finite(p) && !seen(p)).count();
+        let beyond = self.points.len() - lost - visible.len();
         let mut notes = Vec::new();
         if self.points.is_empty() {
             notes.push("no points".to_owned());
         }
-        if chosen.len() < self.points.len() {
-            notes.push(format!("{} of {} shown", chosen.len(), self.points.len()));
+        if count < visible.len() {
+            notes.push(format!("{count} of {} drawn", visible.len()));
         }
         if beyond > 0 {
             notes.push(format!("{beyond} outside"));
@@ -371,19 +383,13 @@ impl Scatter<'_> {
         if lost > 0 {
             notes.push(format!("{lost} not finite"));
         }
-        draw.text([LEFT + SIDE / 2.0, TOP + SIDE + 25.0], 9.0, Anchor::Middle, 0.0, &notes.join(", "));
-        draw.finish(LEFT + SIDE + 10.0, TOP + SIDE + 30.0, self.title)
+        line(&mut draw, TOP + SIDE + 26.0, 9.0, &notes.join(", "));
+        draw.finish(WIDTH, TOP + SIDE + 34.0, self.title)
     }
 }
 
 fn is_finite(point: &[f64; 2]) -> bool {
     point.iter().all(|v| Scale::Linear.holds(*v))
-}
-
-/// At most `most` of the `points`, spread evenly over the list.
-fn evenly(points: &[[f64; 2]], most: usize) -> Vec<[f64; 2]> {
-    let count = points.len().min(most);
-    (0..count).map(|k| points[k * points.len() / count]).collect()
 }
 
 /// A value over x with an interval around it.
@@ -504,7 +510,7 @@ impl Bars {
         plot.frame(&mut draw);
         let (share, opacity) = match self.sharing {
             Sharing::SideBySide => (width / self.series.len().max(1) as f64, ""),
-            Sharing::Overlaid => (width, " fill-opacity=\".5\""),
+            Sharing::Overlaid => (width, " fill-opacity=\".6\""),
         };
         let ground = floor.map_or(plot.top + Plot::HEIGHT, |floor| plot.y(floor));
         for (k, series) in self.series.iter().enumerate() {
@@ -548,6 +554,8 @@ struct Plot<'a> {
     y_axis: Axis,
     left: f64,
     top: f64,
+    /// Room below the lower end of y: none under bars, which stand on the frame.
+    foot: f64,
     /// Tick labels of x are turned because they are too long to stand side by side.
     turned: bool,
     note: String,
@@ -587,13 +595,19 @@ impl<'a> Plot<'a> {
 
         let longest = y_axis.ticks.iter().map(|tick| text_width(&tick.label, Self::TICK)).fold(0.0, f64::max);
         let left = 8.0 + if axes.y_label.is_empty() { 0.0 } else { 1.6 * Self::LABEL } + longest + 8.0;
+        let foot = if width > 0.0 { 0.0 } else { Self::INSET };
         let top = if axes.title.is_empty() { 10.0 } else { 32.0 };
-        let mut plot = Plot { axes, series, x_axis, y_axis, left, top, turned: false, note };
+        let mut plot = Plot { axes, series, x_axis, y_axis, left, top, foot, turned: false, note };
         let ends = |tick: &Tick| {
             let half = 0.5 * text_width(&tick.label, Self::TICK) + 3.0;
             (plot.x(tick.value) - half, plot.x(tick.value) + half)
         };
         plot.turned = plot.x_axis.ticks.windows(2).any(|pair| ends(&pair[0]).1 > ends(&pair[1]).0);
+        if plot.turned {
+            // Turned labels end under their tick and may start left of everything else.
+            let reach = |tick: &Tick| text_width(&tick.label, Self::TICK) * Self::TURN.to_radians().cos();
+            plot.left += plot.x_axis.ticks.iter().map(|tick| reach(tick) - plot.x(tick.value)).fold(0.0, f64::max);
+        }
         plot
     }
 
@@ -602,7 +616,7 @@ impl<'a> Plot<'a> {
     }
 
     fn y(&self, value: f64) -> f64 {
-        self.top + Self::INSET + (Self::HEIGHT - 2.0 * Self::INSET) * (1.0 - self.y_axis.place(value))
+        self.top + Self::INSET + (Self::HEIGHT - Self::INSET - self.foot) * (1.0 - self.y_axis.place(value))
     }
 
     fn at(&self, x: f64, y: f64) -> String {
@@ -638,9 +652,11 @@ impl<'a> Plot<'a> {
         draw.stroke(&frame, "currentColor", 1.0, " stroke-opacity=\".7\"");
         draw.text([left, 18.0], Self::TITLE, Anchor::Start, 0.0, &self.axes.title);
         let below = bottom + self.tick_room() + 6.0 + Self::LABEL;
-        draw.text([left + 0.5 * Self::WIDTH, below], Self::LABEL, Anchor::Middle, 0.0, &self.axes.x_label);
+        let x_size = fitting(&self.axes.x_label, Self::LABEL, Self::WIDTH);
+        draw.text([left + 0.5 * Self::WIDTH, below], x_size, Anchor::Middle, 0.0, &self.axes.x_label);
         let middle = top + 0.5 * Self::HEIGHT;
-        draw.text([8.0 + Self::LABEL, middle], Self::LABEL, Anchor::Middle, -90.0, &self.axes.y_label);
+        let y_size = fitting(&self.axes.y_label, Self::LABEL, Self::HEIGHT);
+        draw.text([8.0 + Self::LABEL, middle], y_size, Anchor::Middle, -90.0, &self.axes.y_label);
         if !self.note.is_empty() {
             draw.text([left, below + 18.0], 11.0, Anchor::Start, 0.0, &self.note);
         }
@@ -698,5 +714,228 @@ fn marker(draw: &mut Drawing, index: usize, [x, y]: [f64; 2]) {
                 ["", "m-3.4-3.4h6.8v6.8h-6.8z", "m0-4.8 4.4 7.8h-8.8z", "m0-5 5 5-5 5-5-5z", "m0 4.8 4.4-7.8h-8.8z"];
             draw.add(format_args!("<path d=\"M{x} {y}{}\" fill=\"{ink}\"/>", corners[shape]));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use roxmltree::{Document, Node};
+
+    use super::*;
+
+    fn texts(svg: &Svg) -> Vec<String> {
+        let document = Document::parse(&svg.0).unwrap();
+        document.descendants().filter(|n| n.has_tag_name("text")).filter_map(|n| n.text().map(str::to_owned)).collect()
+    }
+
+    fn count(svg: &Svg, wanted: impl Fn(Node) -> bool) -> usize {
+        Document::parse(&svg.0).unwrap().descendants().filter(|n| wanted(*n)).count()
+    }
+
+    /// The number a label stands for.
+    fn read(label: &str) -> f64 {
+        let plain: String = label
+            .replace('−', "-")
+            .replace("×10", "e")
+            .chars()
+            .map(|c| match "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().position(|s| s == c) {
+                Some(digit) => char::from(b'0' + digit as u8),
+                None if c == '⁻' => '-',
+                None => c,
+            })
+            .collect();
+        // A bare power such as 10⁻³ has lost its sign of exponent.
+        let bare = label.starts_with("10") && label.chars().nth(2).is_some_and(|c| "⁰¹²³⁴⁵⁶⁷⁸⁹⁻".contains(c));
+        if bare { 10_f64.powi(plain[2..].parse().unwrap()) } else { plain.parse().unwrap() }
+    }
+
+    fn assert_good_ticks(ticks: &[Tick], low: f64, high: f64) -> Result<(), TestCaseError> {
+        let room = 1e-8 * (high - low).abs().max(1e-8 * low.abs());
+        prop_assert!(ticks[0].value <= low + room && ticks[ticks.len() - 1].value >= high - room, "{ticks:?}");
+        prop_assert!((2..=11).contains(&ticks.len()), "{ticks:?}");
+        for tick in ticks {
+            let exact = (read(&tick.label) - tick.value).abs() <= 1e-9 * tick.value.abs();
+            prop_assert!(exact, "{} is written {}", tick.value, tick.label);
+        }
+        prop_assert!(ticks.windows(2).all(|pair| pair[0].label != pair[1].label), "{ticks:?}");
+        Ok(())
+    }
+
+    /// The leading digit of a number that has only one.
+    fn is_round(value: f64) -> bool {
+        let digit = value / 10_f64.powf((value.log10() + SLACK).floor());
+        [1.0, 2.0, 5.0].iter().any(|round| (digit - round).abs() < 1e-6)
+    }
+
+    proptest! {
+        #[test]
+        fn linear_ticks_cover_the_data_at_round_steps(a in -10.0..10.0_f64, b in -10.0..10.0_f64, power in -30..30_i32) {
+            let scale = 10_f64.powi(power);
+            let (low, high) = (a.min(b) * scale, a.max(b) * scale);
+            let ticks = ticks(Scale::Linear, low, high, 5);
+            assert_good_ticks(&ticks, low, high)?;
+            prop_assert!(ticks.windows(2).all(|p| is_round(p[1].value - p[0].value)), "{:?}", ticks);
+        }
+
+        #[test]
+        fn log_ticks_cover_the_data_at_round_numbers(a in -20.0..20.0_f64, span in prop_oneof![0.0..3.0_f64, 0.0..40.0]) {
+            let (low, high) = (10_f64.powf(a), 10_f64.powf(a + span));
+            let ticks = ticks(Scale::Log, low, high, 5);
+            assert_good_ticks(&ticks, low, high)?;
+            prop_assert!(ticks.iter().all(|tick| is_round(tick.value)), "{:?}", ticks);
+        }
+
+        #[test]
+        fn any_numbers_give_well_formed_figures(
+            values in prop::collection::vec([any::<f64>(), any::<f64>(), any::<f64>(), any::<f64>()], 0..6),
+            log in any::<[bool; 2]>(),
+            range in any::<[f64; 2]>(),
+        ) {
+            let scale = |log: bool| if log { Scale::Log } else { Scale::Linear };
+            let axes = Axes { x_scale: scale(log[0]), y_scale: scale(log[1]), ..Axes::default() };
+            let points: Vec<Point> = values.iter().map(|v| Point { x: v[0], y: v[1], low: v[2], high: v[3] }).collect();
+            let series = vec![Series { name: "a".to_owned(), colour: 1, points }];
+            let plane: Vec<[f64; 2]> = values.iter().map(|v| [v[0], v[1]]).collect();
+            for svg in [
+                LineChart { axes: axes.clone(), series: series.clone() }.svg(),
+                Bars { axes, series, width: range[0], sharing: Sharing::SideBySide }.svg(),
+                Scatter { title: "", points: &plane, curve: &plane, range, colour: 0 }.svg(),
+            ] {
+                prop_assert!(Document::parse(&svg.0).is_ok());
+                prop_assert!(!svg.0.contains("NaN") && !svg.0.contains("inf\""), "{}", svg.0);
+            }
+        }
+
+        #[test]
+        fn any_text_comes_back_from_the_figure(title in "\\PC{1,30}") {
+            let svg = LineChart { axes: Axes { title: title.clone(), ..Axes::default() }, series: Vec::new() }.svg();
+            prop_assert!(texts(&svg).contains(&title));
+        }
+    }
+
+    fn labels(ticks: &[Tick]) -> Vec<&str> {
+        ticks.iter().map(|tick| tick.label.as_str()).collect()
+    }
+
+    #[test]
+    fn tick_labels_have_the_digits_they_need() {
+        assert_eq!(labels(&ticks(Scale::Linear, 0.0, 0.3, 5)), ["0", "0.1", "0.2", "0.3"]);
+        assert_eq!(labels(&ticks(Scale::Linear, -1.5, 1.2, 4)), ["−2", "−1", "0", "1", "2"]);
+        assert_eq!(labels(&ticks(Scale::Linear, 0.0, 2e-6, 4)), ["0", "5×10⁻⁷", "1×10⁻⁶", "1.5×10⁻⁶", "2×10⁻⁶"]);
+        assert_eq!(labels(&ticks(Scale::Log, 0.02, 0.7, 5)), ["0.02", "0.05", "0.1", "0.2", "0.5", "1"]);
+        assert_eq!(labels(&ticks(Scale::Log, 1e-4, 1.0, 5)), ["10⁻⁴", "10⁻³", "10⁻²", "10⁻¹", "10⁰"]);
+    }
+
+    #[test]
+    fn equal_data_has_an_axis_around_it() {
+        for value in [0.0, 3.0, -1e-300, 7e12] {
+            let ticks = ticks(Scale::Linear, value, value, 5);
+            assert!(ticks[0].value < value && value < ticks[ticks.len() - 1].value, "{ticks:?}");
+        }
+        let ticks = ticks(Scale::Log, 1.0, 1.0, 5);
+        assert_eq!(labels(&ticks), ["0.5", "1", "2"]);
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!([12.0, 3.25999, -0.04, 0.0].map(short), ["12", "3.3", "0", "0"]);
+    }
+
+    #[test]
+    fn markup_and_control_characters_are_harmless() {
+        assert_eq!(escape("<a b=\"c\"> & \u{1}"), "&lt;a b=&quot;c&quot;&gt; &amp; \u{fffd}");
+    }
+
+    #[test]
+    fn a_name_keeps_its_colour() {
+        let mut colours = Colours::default();
+        assert_eq!(["a", "b", "a", "c", "b"].map(|name| colours.index(name)), [0, 1, 0, 2, 1]);
+    }
+
+    fn chart(points: Vec<Point>, y_scale: Scale) -> Svg {
+        let series = vec![Series { name: "only".to_owned(), colour: 0, points }];
+        LineChart { axes: Axes { y_scale, ..Axes::default() }, series }.svg()
+    }
+
+    #[test]
+    fn a_missing_point_interrupts_the_line_and_is_mentioned() {
+        let value = |x: f64| Point::exact(x, if x == 2.0 { f64::NAN } else { x });
+        let svg = chart((0..5).map(|k| value(f64::from(k))).collect(), Scale::Linear);
+        assert!(texts(&svg).contains(&"1 of 5 points has no finite value and is not drawn".to_owned()));
+        assert_eq!(count(&svg, |n| n.attribute("stroke-linejoin").is_some()), 2);
+        // Four points and the one in the legend.
+        assert_eq!(count(&svg, |n| n.has_tag_name("circle")), 5);
+    }
+
+    #[test]
+    fn zero_has_no_place_on_a_log_axis() {
+        let svg = chart(vec![Point::exact(1.0, 0.0), Point::exact(2.0, -1.0), Point::exact(3.0, 1.0)], Scale::Log);
+        assert!(texts(&svg).contains(&"2 of 3 points have no finite positive value and are not drawn".to_owned()));
+    }
+
+    #[test]
+    fn an_empty_chart_says_so() {
+        assert!(texts(&chart(Vec::new(), Scale::Linear)).contains(&"no points".to_owned()));
+        assert!(texts(&Bars::default().svg()).contains(&"no points".to_owned()));
+    }
+
+    #[test]
+    fn error_bars_reach_their_ends_only_where_there_is_one() {
+        let bars = |low: f64, high: f64| {
+            let svg = chart(vec![Point { x: 0.0, y: 1.0, low, high }], Scale::Linear);
+            let document = Document::parse(&svg.0).unwrap();
+            let d = document.descendants().find(|n| n.attribute("stroke-width") == Some("1.3"));
+            d.and_then(|n| n.attribute("d")).map_or(0, |d| d.matches("h8").count())
+        };
+        assert_eq!([bars(0.5, 1.5), bars(1.0, 1.5), bars(f64::NAN, 1.5), bars(1.0, 1.0)], [2, 1, 1, 0]);
+    }
+
+    #[test]
+    fn long_tick_labels_are_turned_and_stay_inside() {
+        let tick = |k: i32| Tick { value: f64::from(k), label: "a rather long name of a method".to_owned() };
+        let axes = Axes { x_ticks: (0..4).map(tick).collect(), ..Axes::default() };
+        let points = (0..4).map(|k| Point::exact(f64::from(k), 1.0)).collect();
+        let svg =
+            Bars { axes, series: vec![Series { points, ..Series::default() }], width: 0.8, ..Bars::default() }.svg();
+        let reach = text_width("a rather long name of a method", 12.0) * 30_f64.to_radians().cos();
+        let document = Document::parse(&svg.0).unwrap();
+        let turned: Vec<f64> = document
+            .descendants()
+            .filter(|n| n.attribute("transform").is_some_and(|turn| turn.starts_with("rotate(-30")))
+            .map(|n| n.attribute("x").unwrap().parse().unwrap())
+            .collect();
+        assert_eq!(turned.len(), 4);
+        assert!(turned.iter().all(|x| x - reach > -0.1), "{turned:?}");
+    }
+
+    #[test]
+    fn side_by_side_bars_share_the_width_and_stand_on_zero() {
+        let series = |y: f64| Series { points: vec![Point::exact(0.0, y)], ..Series::default() };
+        let svg = Bars { series: vec![series(2.0), series(-1.0)], width: 1.0, ..Bars::default() }.svg();
+        let document = Document::parse(&svg.0).unwrap();
+        let read = |n: Node, name: &str| n.attribute(name).unwrap().parse::<f64>().unwrap();
+        let bars: Vec<[f64; 4]> = document
+            .descendants()
+            .filter(|n| n.has_tag_name("rect"))
+            .map(|n| ["x", "y", "width", "height"].map(|name| read(n, name)))
+            .collect();
+        let [up, down] = bars[..] else { panic!("{bars:?}") };
+        assert!((up[0] + up[2] + 1.0 - down[0]).abs() < 0.11, "{bars:?}");
+        assert!((up[1] + up[3] - down[1]).abs() < 0.11, "{bars:?}");
+        assert!((up[3] - 2.0 * down[3]).abs() < 0.21, "{bars:?}");
+    }
+
+    #[test]
+    fn a_panel_keeps_both_axes_equal_and_counts_what_it_cannot_show() {
+        let mut points = vec![[0.5, 0.0]; 1500];
+        points[0] = [f64::NAN, 0.0];
+        points[1] = [0.0, 9.0];
+        let curve = [[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0]];
+        let svg = Scatter { title: "p < q", points: &points, curve: &curve, range: [-1.0, 1.0], colour: 2 }.svg();
+        assert!(texts(&svg).contains(&"1000 of 1498 drawn, 1 outside, 1 not finite".to_owned()));
+        assert!(svg.0.contains("M0 160L160 160L160 0z"), "{}", svg.0);
+        assert_eq!(svg.0.matches("M120 80h0").count(), 1000);
+        assert!(svg.0.len() < 16_000, "{}", svg.0.len());
     }
 }
