@@ -167,7 +167,8 @@ impl Picture {
 }
 
 /// `field` as PNG bytes, one pixel per cell, with `range[0]` and below in the first colour and `range[1]` and above in
-/// the last; cells that are not finite are grey. Without `range`, the range of the field.
+/// the last (made symmetric around zero for the diverging map); cells that are not finite are grey. Without `range`,
+/// the range of the field.
 pub fn png(field: &Field, map: ColourMap, range: Option<[f64; 2]>) -> Result<Vec<u8>> {
     let range = map.range(range.as_ref().map_or(field.values, |range| range).iter().copied());
     Picture::of(field, map, range).png()
@@ -202,7 +203,7 @@ pub struct HeatMap<'a> {
     pub field: Field<'a>,
     /// Their colours.
     pub map: ColourMap,
-    /// Values of the first and last colour; without it, the range of the field.
+    /// Values of the first and last colour (made symmetric for the diverging map); without it, the range of the field.
     pub range: Option<[f64; 2]>,
     /// What the values are.
     pub value: Quantity,
