@@ -110,7 +110,7 @@ fn run_study(reproduce: &Reproduce, json: bool) -> Result<()> {
     let table = circle_study::run(&study, &out, &device(), &run_info(0), &STOP, &bar)?;
     bar.finish();
     let page = out.join("report.html");
-    // REPORT
+    circle_report::write(&study, &table, &out, &page)?;
     if json {
         print_json(&table);
     } else {
