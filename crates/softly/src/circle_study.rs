@@ -7,7 +7,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, Layers};
@@ -300,31 +299,41 @@ pub fn run(
     queue.sort_by_key(|&(cell, config)| (cell.sweep, cell.seed, std::cmp::Reverse(units((cell, config)))));
     let queue = Mutex::new(queue.into_iter());
     let workers = rayon::current_num_threads().max(1);
-    // One worker per core takes the next cell; a failure stops the rest after their current one.
-    let outcomes: Vec<Result<()>> = (0..workers)
-        .into_par_iter()
-        .with_max_len(1)
-        .map(|_| {
-            loop {
-                let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-                let Some((cell, config)) = next else { return Ok(()) };
-                let result = run_cell(study, cell, config, out, device, info, stop, reporter)?;
-                let text = serde_json::to_string_pretty(&result).expect("numbers are valid JSON");
-                write_text(&done_file(cell), &(text + "\n"))?;
-                let row = &result.rows[0];
-                reporter.note(&format!(
-                    "{:9} {:13} seed {}: distance to curve {:.5}, W1 {:.4} ± {:.4} ({:.0} s)",
-                    row.data,
-                    row.method,
-                    row.seed,
-                    row.metrics.curve_mean.mean,
-                    row.metrics.w1.mean,
-                    row.metrics.w1.two_sd,
-                    row.train_seconds + row.eval_seconds
-                ));
-            }
-        })
-        .collect();
+    // One worker per core takes the next cell. Each has a pool of one thread: workers that share a pool would steal each
+    // other's tiny kernels and wait for one another. A failure stops the rest after their current cell.
+    let worker = || -> Result<()> {
+        loop {
+            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((cell, config)) = next else { return Ok(()) };
+            let result = run_cell(study, cell, config, out, device, info, stop, reporter)?;
+            let text = serde_json::to_string_pretty(&result).expect("numbers are valid JSON");
+            write_text(&done_file(cell), &(text + "\n"))?;
+            let row = &result.rows[0];
+            reporter.note(&format!(
+                "{:9} {:13} seed {}: distance to curve {:.5}, W1 {:.4} ± {:.4} ({:.0} s)",
+                row.data,
+                row.method,
+                row.seed,
+                row.metrics.curve_mean.mean,
+                row.metrics.w1.mean,
+                row.metrics.w1.two_sd,
+                row.train_seconds + row.eval_seconds
+            ));
+        }
+    };
+    let outcomes = std::thread::scope(|scope| {
+        let spawn = |_| {
+            scope.spawn(|| match rayon::ThreadPoolBuilder::new().num_threads(1).build() {
+                Ok(pool) => pool.install(worker),
+                Err(e) => Err(Error::input("--threads", format!("a worker could not be started: {e}"))),
+            })
+        };
+        let workers: Vec<_> = (0..workers).map(spawn).collect();
+        workers
+            .into_iter()
+            .map(|w| w.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect::<Vec<_>>()
+    });
     outcomes.into_iter().collect::<Result<()>>()?;
 
     let mut rows = Vec::new();
