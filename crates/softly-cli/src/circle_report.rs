@@ -1,6 +1,6 @@
 //! The toy study's table and page.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use softly::circle_study::{Cell as StudyCell, CircleStudy, Floor, SeedMean, StudyTable, cell_result};
@@ -9,10 +9,13 @@ use softly::files::write_text;
 use softly::npy::read_points;
 use softly::point_metrics::{PointMetrics, Summary};
 use softly_cli::report::{Block, Cell, Origin, Page, PanelGrid, Section, Table, render};
-use softly_cli::svg::{Axes, Colours, LineChart, Point, Scale, Scatter, Series, Tick};
+use softly_cli::svg::{Axes, Colours, LineChart, Point, Scale, Scatter, Series, Svg, Tick};
 
-/// The metrics in the order of the tables.
-const METRICS: [(&str, fn(&PointMetrics<Summary>) -> Summary); 6] = [
+/// How to read a metric.
+type Pick = fn(&PointMetrics<Summary>) -> Summary;
+
+/// Name and value of each metric, in the order of the tables.
+const METRICS: [(&str, Pick); 6] = [
     ("to curve", |m| m.curve_mean),
     ("median", |m| m.curve_median),
     ("p99", |m| m.curve_p99),
@@ -44,6 +47,7 @@ pub fn text_table(table: &StudyTable) -> String {
 /// Writes the study's page.
 pub fn write(study: &CircleStudy, table: &StudyTable, out: &Path, path: &Path) -> Result<()> {
     let mut colours = Colours::default();
+    write_text(&out.join("picture.svg"), &picture(study, out, &mut colours)?)?;
     let mut sections = vec![results(study, table), samples(study, out, &mut colours)?];
     sections.extend(sweep(study, table, &mut colours));
     sections.push(gamma(study, out, &mut colours)?);
@@ -64,7 +68,7 @@ fn origin(study: &CircleStudy, table: &StudyTable) -> Origin {
         command: table.command.clone(),
         seeds: study.seeds.clone(),
         commit: table.commit.clone(),
-        wall_time: Duration::from_secs_f64(table.cell_seconds.max(0.0)),
+        time: Duration::from_secs_f64(table.cell_seconds.max(0.0)),
     }
 }
 
@@ -77,7 +81,7 @@ fn results(study: &CircleStudy, table: &StudyTable) -> Section {
     }
     let text = format!(
         "All distances in units of 1e-3: mean over {} seed(s) of {} estimates with {} samples each, ± two standard \
-         deviations over estimates for true points and over seeds for methods. The first row of each table is what \
+         deviations over seeds (over estimates where there is one seed, and for true points). The first row of each table is what \
          independent true points score: no method can be expected below it.",
         study.seeds.len(),
         table.sets,
@@ -140,6 +144,33 @@ fn pictured(study: &CircleStudy, data: &str) -> Vec<(String, StudyCell)> {
     shown
 }
 
+/// Samples of every pictured method on the dented circle, side by side.
+fn picture(study: &CircleStudy, out: &Path, colours: &mut Colours) -> Result<String> {
+    let data = "dent";
+    let mut panels = Vec::new();
+    for (method, cell) in pictured(study, data) {
+        let title = match method.as_str() {
+            "vanilla" => "no constraint".to_string(),
+            "scd" => "soft constraint (SCD)".into(),
+            "pidm" => "regulariser (PIDM)".into(),
+            name if name.starts_with("dps") => "guidance (DPS)".into(),
+            _ => continue,
+        };
+        let points = read_points(&sample_file(out, &cell, &method))?;
+        let line = cell.curve.polyline(200);
+        let points = &points[..points.len().min(600)];
+        panels.push(
+            Scatter { title: &title, points, curve: &line, range: [-1.3, 1.3], colour: colours.index(&method) }.svg(),
+        );
+    }
+    Ok(Svg::tile("Samples on a dented circle, with the unit circle as the constraint", panels.len(), &panels)
+        .to_string())
+}
+
+fn sample_file(out: &Path, cell: &StudyCell, method: &str) -> PathBuf {
+    out.join(&cell.name).join(format!("samples-{}.npy", method.replace(' ', "-")))
+}
+
 fn samples(study: &CircleStudy, out: &Path, colours: &mut Colours) -> Result<Section> {
     let shown = pictured(study, study.curves[0].0);
     let mut rows: Vec<(String, Vec<_>)> = shown.iter().map(|(method, _)| (method.clone(), Vec::new())).collect();
@@ -148,8 +179,7 @@ fn samples(study: &CircleStudy, out: &Path, colours: &mut Colours) -> Result<Sec
         let line = curve.polyline(400);
         for (method, panels) in &mut rows {
             let Some((_, cell)) = here.iter().find(|(m, _)| m == method) else { continue };
-            let file = out.join(&cell.name).join(format!("samples-{}.npy", method.replace(' ', "-")));
-            let points = read_points(&file)?;
+            let points = read_points(&sample_file(out, cell, method))?;
             let panel =
                 Scatter { title: "", points: &points, curve: &line, range: [-1.4, 1.4], colour: colours.index(method) };
             panels.push(panel.svg());

@@ -97,16 +97,16 @@ pub struct Origin {
     pub seeds: Vec<u64>,
     /// Commit of the program.
     pub commit: String,
-    /// How long it took.
-    pub wall_time: Duration,
+    /// How long its parts took, added up; parts that ran side by side count each.
+    pub time: Duration,
 }
 
 impl Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seeds: Vec<String> = self.seeds.iter().map(u64::to_string).collect();
         let name = if seeds.len() == 1 { "seed" } else { "seeds" };
-        let time = readable(self.wall_time);
-        write!(f, "{name} {}; commit {}; wall time {time}", seeds.join(", "), self.commit)
+        let time = readable(self.time);
+        write!(f, "{name} {}; commit {}; {time} over all runs", seeds.join(", "), self.commit)
     }
 }
 
@@ -309,7 +309,7 @@ mod tests {
                 command: nasty.clone(),
                 seeds: vec![1, 2],
                 commit: "abc".to_owned(),
-                wall_time: Duration::from_secs(192),
+                time: Duration::from_secs(192),
             }),
         };
         let grid = PanelGrid {

@@ -6,18 +6,45 @@
 use std::fmt::{self, Arguments, Display, Write as _};
 
 /// A finished figure. Only this crate's drawing code makes one, so it can stand in a page without escaping.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Svg(String);
+#[derive(Clone, Debug, PartialEq)]
+pub struct Svg {
+    text: String,
+    width: f64,
+    height: f64,
+}
+
+impl Svg {
+    /// Panels in one figure on white, left to right and then downwards, `columns` per row.
+    pub fn tile(title: &str, columns: usize, panels: &[Svg]) -> Svg {
+        let cell = |size: fn(&Svg) -> f64| panels.iter().map(size).fold(0.0, f64::max);
+        let (width, height) = (cell(|p| p.width), cell(|p| p.height));
+        let columns = columns.max(1);
+        let (total_width, total_height) =
+            (width * columns.min(panels.len()) as f64, height * panels.len().div_ceil(columns) as f64);
+        let mut draw = Drawing::default();
+        draw.add(format_args!(
+            "<rect width=\"{}\" height=\"{}\" fill=\"#fff\"/>",
+            short(total_width),
+            short(total_height)
+        ));
+        for (k, panel) in panels.iter().enumerate() {
+            let (x, y) = (width * (k % columns) as f64, height * (k / columns) as f64);
+            let placed = format!("<svg x=\"{}\" y=\"{}\" ", short(x), short(y));
+            draw.add(format_args!("{}", panel.text.replacen("<svg ", &placed, 1)));
+        }
+        draw.finish(total_width, total_height, title)
+    }
+}
 
 impl Display for Svg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
 impl maud::Render for Svg {
     fn render_to(&self, page: &mut String) {
-        page.push_str(&self.0);
+        page.push_str(&self.text);
     }
 }
 
@@ -274,10 +301,11 @@ impl Drawing {
 
     pub(crate) fn finish(self, width: f64, height: f64, title: &str) -> Svg {
         let (w, h, title, body) = (short(width), short(height), escape(title), self.0);
-        Svg(format!(
+        let text = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" role=\"img\" \
              font-family=\"system-ui, sans-serif\"><title>{title}</title>{body}</svg>"
-        ))
+        );
+        Svg { text, width, height }
     }
 }
 

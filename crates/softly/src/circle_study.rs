@@ -229,7 +229,7 @@ pub struct SeedMean {
     pub iterations: u64,
     /// Learning rate.
     pub rate: f64,
-    /// Mean and two standard deviations over seeds of each row's mean.
+    /// Mean and two standard deviations over seeds of each row's mean; of a single seed, over its estimates.
     pub metrics: PointMetrics<Summary>,
     /// The paper's W1 in its Table 1 (its estimator is not determinable; facts in the book), as mean and two standard
     /// deviations.
@@ -345,7 +345,10 @@ pub fn run(
         rows.extend(result.rows);
     }
     let floors = study.curves.iter().map(|&(data, curve)| floor(study, data, curve)).collect::<Result<Vec<_>>>()?;
-    let cell_seconds = rows.iter().map(|r| r.train_seconds + r.eval_seconds).sum();
+    // Guided rows share the training of the row before them.
+    let train = |r: &&Row| !r.method.starts_with("dps");
+    let cell_seconds = rows.iter().map(|r| r.eval_seconds).sum::<f64>()
+        + rows.iter().filter(train).map(|r| r.train_seconds).sum::<f64>();
     let table = StudyTable {
         study: "circle".into(),
         scale: study.scale.name().into(),
@@ -503,6 +506,9 @@ fn seed_means(rows: &[Row]) -> Vec<SeedMean> {
     let mean = |(data, method): (String, String)| {
         let same: Vec<&Row> = rows.iter().filter(|r| r.data == data && r.method == method).collect();
         let over = |pick: fn(&PointMetrics<Summary>) -> Summary| {
+            if let [only] = same[..] {
+                return pick(&only.metrics);
+            }
             Summary::of(&same.iter().map(|r| pick(&r.metrics).mean).collect::<Vec<_>>())
         };
         let metrics = PointMetrics {
