@@ -26,6 +26,7 @@ use softly_pde::grid::Grid;
 use crate::arguments::{Arguments, Command, Distance, Reproduce, Sampling, ScaleName, Source, Study};
 use crate::circle_report;
 use crate::progress::{Bar, say};
+use crate::trainer;
 
 /// Set by Ctrl-C; long work looks at it.
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -107,7 +108,8 @@ fn run_study(reproduce: &Reproduce, json: bool) -> Result<()> {
     let out = reproduce.out.clone().unwrap_or_else(|| PathBuf::from(format!("runs/circle-{}", scale.name())));
     catch_interrupt();
     let bar = Bar::new(1, "units");
-    let table = circle_study::run(&study, &out, &device(), &run_info(0), &STOP, &bar)?;
+    let train: &circle_study::Trainer<'_> = &|config, folder, advance| trainer::train(config, folder, &STOP, advance);
+    let table = circle_study::run(&study, &out, &device(), &run_info(0), train, &STOP, &bar)?;
     bar.finish();
     let page = out.join("report.html");
     circle_report::write(&study, &table, &out, &page)?;

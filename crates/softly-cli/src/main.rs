@@ -4,6 +4,7 @@ mod arguments;
 mod circle_report;
 mod commands;
 mod progress;
+mod trainer;
 
 use std::process::ExitCode;
 

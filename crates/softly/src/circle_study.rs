@@ -10,7 +10,6 @@ use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, Layers};
-use crate::dataset::Dataset;
 use crate::error::{Error, Result};
 use crate::files::{make_folder, read_text, write_text};
 use crate::generate::Trained;
@@ -19,7 +18,7 @@ use crate::parameter::to_vec_f64;
 use crate::point_metrics::{Cloud, Curve, PointMetrics, Summary};
 use crate::random::{Purpose, Stream};
 use crate::toy::Shape;
-use crate::train::{self, RunFolder, RunInfo};
+use crate::train::{RunFolder, RunInfo};
 
 /// How much of the study is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +28,7 @@ pub enum StudyScale {
     Demo,
     /// Three curves, three seeds, reduced trainings.
     Cpu,
-    /// The paper's trainings, three seeds, and the sweep over the chop angle.
+    /// The paper's trainings, three seeds, and the sweep over the chop angle with the first of them.
     Paper,
 }
 
@@ -91,6 +90,9 @@ impl CircleStudy {
         for &seed in &self.seeds {
             for &(data, curve) in &self.curves {
                 let sweep = ["chop-pi4", "chop-pi3"].contains(&data);
+                if sweep && seed != self.seeds[0] {
+                    continue;
+                }
                 // The sweep over the angle is about the methods, not about the learning rate.
                 let methods = self.methods.iter().filter(|method| !(sweep && method.ends_with("-tuned")));
                 for &method in methods {
@@ -271,12 +273,17 @@ pub trait Reporter: Sync {
     fn note(&self, text: &str);
 }
 
+/// Trains a configuration in a run folder, or goes on there, and tells the step it has reached. It is called from
+/// several threads at once.
+pub type Trainer<'a> = dyn Fn(&Config, &RunFolder, &mut dyn FnMut(u64)) -> Result<()> + Sync + 'a;
+
 /// Runs the study in `out`; finished cells are not run again.
 pub fn run(
     study: &CircleStudy,
     out: &Path,
     device: &Device,
     info: &RunInfo,
+    trainer: &Trainer<'_>,
     stop: &AtomicBool,
     reporter: &dyn Reporter,
 ) -> Result<StudyTable> {
@@ -305,7 +312,7 @@ pub fn run(
         loop {
             let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
             let Some((cell, config)) = next else { return Ok(()) };
-            let result = run_cell(study, cell, config, out, device, info, stop, reporter)?;
+            let result = run_cell(study, cell, config, out, device, trainer, stop, reporter)?;
             let text = serde_json::to_string_pretty(&result).expect("numbers are valid JSON");
             write_text(&done_file(cell), &(text + "\n"))?;
             let row = &result.rows[0];
@@ -394,18 +401,15 @@ fn run_cell(
     config: &Config,
     out: &Path,
     device: &Device,
-    info: &RunInfo,
+    trainer: &Trainer<'_>,
     stop: &AtomicBool,
     reporter: &dyn Reporter,
 ) -> Result<CellResult> {
     let folder = RunFolder::new(out.join(&cell.name));
-    let info = RunInfo { seed: cell.seed, ..info.clone() };
     let mut reported = 0;
-    train::run(config, Dataset::from_config(config)?, &folder, device, info, stop, &mut |progress| {
-        if progress.step >= reported + 50 || progress.step == progress.total {
-            reporter.advance(progress.step - reported);
-            reported = progress.step;
-        }
+    trainer(config, &folder, &mut |step| {
+        reporter.advance(step.saturating_sub(reported));
+        reported = step;
     })?;
     let trained_info: RunInfo = serde_json::from_str(&read_text(&folder.info())?)
         .map_err(|e| Error::input(folder.info().display(), format!("is damaged: {e}")))?;

@@ -35,6 +35,14 @@ pub enum Error {
         /// The last good checkpoint and what to change.
         hint: String,
     },
+    /// A part of the work failed.
+    #[error("{what} failed: {why}")]
+    Failed {
+        /// Which part.
+        what: String,
+        /// What it said.
+        why: String,
+    },
     /// The user asked to stop.
     #[error("interrupted{}", hint_line(.hint))]
     Interrupted {
@@ -77,7 +85,7 @@ impl Error {
             Self::Input { .. } => 2,
             // A file that cannot be read is bad input; a file that cannot be written (full disk) is failed work.
             Self::Io { action, .. } => 1 + u8::from(*action == "read"),
-            Self::Diverged { .. } => 1,
+            Self::Diverged { .. } | Self::Failed { .. } => 1,
             Self::Interrupted { .. } => 130,
         }
     }

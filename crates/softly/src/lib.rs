@@ -10,6 +10,7 @@ pub mod constraint;
 pub mod dataset;
 pub mod ddpm;
 pub mod denoiser;
+pub mod device;
 pub mod error;
 pub mod files;
 pub mod generate;

@@ -1,11 +1,12 @@
 //! From noise to fields: grids of noise levels, solvers of the probability-flow ODE, and guidance.
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::constraint::SoftConstraint;
 use crate::ddpm::CosineSchedule;
 use crate::denoiser::Denoiser;
+use crate::device::state_dtype;
 use crate::random::{Purpose, Stream};
 
 /// EDM's noise levels: σᵢ = (σmax^{1/ρ} + i/(N−1)·(σmin^{1/ρ} − σmax^{1/ρ}))^ρ, then 0.
@@ -134,7 +135,7 @@ impl Sampler {
         }
     }
 
-    /// Draws the samples with the given indices; `shape` is `[C, H, W]`. The result is `[N, C, H, W]` in f64.
+    /// Draws the samples with the given indices; `shape` is `[C, H, W]`. The result is `[N, C, H, W]`, in f64 where the device has it.
     ///
     /// Sample i depends on (seed, i) alone, not on the others in the batch. `constraint` is needed for guidance only.
     pub fn sample(
@@ -265,10 +266,10 @@ impl BatchNoise<'_> {
     }
 }
 
-/// A batch of fields `[N, C, H, W]` in f64 from row-major values.
+/// A batch of fields `[N, C, H, W]` in the device's best precision from row-major values.
 pub fn field_batch(values: Vec<f64>, [c, h, w]: [usize; 3], device: &Device) -> Tensor<4> {
     let n = values.len() / (c * h * w);
-    Tensor::from_data(TensorData::new(values, [n, c, h, w]), (device, DType::F64))
+    Tensor::from_data(TensorData::new(values, [n, c, h, w]), (device, state_dtype(device)))
 }
 
 #[cfg(test)]

@@ -266,6 +266,14 @@ pub struct RunInfo {
     pub seconds: f64,
 }
 
+impl RunFolder {
+    /// The step that the newest line of metrics tells of; 0 before the first.
+    pub fn step(&self) -> u64 {
+        let text = read_text(&self.metrics()).unwrap_or_default();
+        text.lines().rev().find_map(|line| serde_json::from_str::<Metrics>(line).ok()).map_or(0, |m| m.step)
+    }
+}
+
 /// How far a training is.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {

@@ -1,0 +1,65 @@
+//! Trainings as processes of their own, so that several small ones run side by side at full speed: in one process they
+//! would wait for one another at the tensor library's locks.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use softly::config::Config;
+use softly::error::{Error, Result};
+use softly::files::write_text;
+use softly::train::RunFolder;
+
+/// Runs `softly train` on one thread until it is done or `stop` is set.
+pub fn train(config: &Config, folder: &RunFolder, stop: &AtomicBool, advance: &mut dyn FnMut(u64)) -> Result<()> {
+    if folder.snapshot().exists() {
+        advance(config.train.iterations);
+        return Ok(());
+    }
+    let file = folder.path.with_extension("toml");
+    write_text(&file, &config.to_toml())?;
+    let program = std::env::current_exe().map_err(Error::io("start", "softly".as_ref()))?;
+    let mut command = Command::new(&program);
+    command.args(["--threads", "1", "train", "--config"]).arg(&file).arg("--out").arg(&folder.path);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let mut child = child.map_err(Error::io("start", &program))?;
+    let finished = wait(&mut child, folder, stop, advance)?;
+    // The run folder holds its own resolved configuration by now.
+    let _ = std::fs::remove_file(&file);
+    let mut said = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        // Whatever it said before it ended is only a help for the reader.
+        let _ = stderr.read_to_string(&mut said);
+    }
+    if !finished {
+        return Err(Error::Interrupted { hint: "run the same command again to go on".into() });
+    }
+    let said = said.split("error: ").last().unwrap_or_default().trim();
+    if folder.snapshot().exists() {
+        advance(config.train.iterations);
+        return Ok(());
+    }
+    Err(Error::Failed { what: format!("training {}", folder.path.display()), why: said.to_string() })
+}
+
+/// Waits for the child, telling its progress; false if it was stopped.
+fn wait(child: &mut Child, folder: &RunFolder, stop: &AtomicBool, advance: &mut dyn FnMut(u64)) -> Result<bool> {
+    let ended = |child: &mut Child| child.try_wait().map_err(Error::io("wait for", &folder.path));
+    while ended(child)?.is_none() {
+        if stop.load(Ordering::Relaxed) {
+            // Ctrl-C reaches the child, too: it saves a checkpoint. If only this process was told, its last one serves.
+            let deadline = Instant::now() + Duration::from_secs(2);
+            while ended(child)?.is_none() && Instant::now() < deadline {
+                sleep(Duration::from_millis(20));
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+            return Ok(false);
+        }
+        advance(folder.step());
+        sleep(Duration::from_millis(100));
+    }
+    Ok(true)
+}
