@@ -94,7 +94,7 @@ Examples:
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
         sets: u32,
         /// Guidance scales to compare, for a model without guidance of its own.
-        #[arg(long, value_delimiter = ',', value_name = "SCALE,…")]
+        #[arg(long, value_delimiter = ',', value_name = "SCALE,…", allow_negative_numbers = true)]
         scales: Vec<f64>,
     },
     /// The residual of arrays under a constraint.
@@ -114,12 +114,14 @@ The arrays are [H, W] or [N, H, W]; only the [constraint] table of the file is u
         out: Option<PathBuf>,
     },
     /// Distances between samples.
+    #[command(after_help = "Example:\n  softly distance w1 samples/points.npy truth.npy")]
     Distance {
         /// Which distance.
         #[command(subcommand)]
         kind: Distance,
     },
     /// Versions, device and threads.
+    #[command(after_help = "Example:\n  softly info --json")]
     Info,
     /// Shell completions on stdout.
     #[command(after_help = "Example:\n  softly completions bash > /etc/bash_completion.d/softly")]
@@ -197,13 +199,13 @@ pub struct Sampling {
     #[arg(long, value_name = "A-B", conflicts_with = "count")]
     pub seeds: Option<String>,
     /// Sampler steps, instead of the run's.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub steps: Option<usize>,
     /// Smallest noise level, instead of the run's.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub sigma_min: Option<f64>,
     /// DPS guidance scale.
-    #[arg(long, value_name = "SCALE")]
+    #[arg(long, value_name = "SCALE", allow_negative_numbers = true)]
     pub guidance: Option<f64>,
     /// Samples per batch; the samples do not depend on it.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]

@@ -198,6 +198,14 @@ fn train_model(source: &Source, out: &Path, json: bool) -> Result<()> {
     Ok(())
 }
 
+fn check_scale(place: &str, scale: f64) -> Result<()> {
+    if scale.is_finite() && scale >= 0.0 {
+        Ok(())
+    } else {
+        Err(Error::input(place, format!("expected a number ≥ 0, found {scale}")))
+    }
+}
+
 /// The sampler of a run with the command line's changes, and the sample indices.
 fn sampler_of(trained: &Trained, sampling: &Sampling) -> Result<(Sampler, Vec<u64>)> {
     let mut config = trained.blueprint.config.clone();
@@ -208,9 +216,7 @@ fn sampler_of(trained: &Trained, sampling: &Sampling) -> Result<(Sampler, Vec<u6
         config.sampler.sigma_min = sigma_min;
     }
     if let Some(scale) = sampling.guidance {
-        if !scale.is_finite() || scale < 0.0 {
-            return Err(Error::input("--guidance", format!("expected a number ≥ 0, found {scale}")));
-        }
+        check_scale("--guidance", scale)?;
         config.sampler.guidance = Some(Guidance { scale });
     }
     config.check()?;
@@ -219,7 +225,14 @@ fn sampler_of(trained: &Trained, sampling: &Sampling) -> Result<(Sampler, Vec<u6
         Some(range) => {
             let ends = range.split_once('-').and_then(|(a, b)| Some((a.trim().parse().ok()?, b.trim().parse().ok()?)));
             match ends {
-                Some((first, last)) if first <= last => (first..=last).collect::<Vec<u64>>(),
+                // As many as --count allows at most.
+                Some((first, last)) if first <= last && last - first < u64::from(u32::MAX) => {
+                    (first..=last).collect::<Vec<u64>>()
+                }
+                Some((first, last)) if first <= last => {
+                    let problem = format!("expected at most {} samples, found the range `{range}`", u32::MAX);
+                    return Err(Error::input("--seeds", problem).hint("draw it in parts"));
+                }
                 _ => {
                     return Err(Error::input("--seeds", format!("expected A-B with A ≤ B, found `{range}`"))
                         .hint("for example --seeds 0-99"));
@@ -272,6 +285,12 @@ fn sample(sampling: &Sampling, out: &Path, json: bool) -> Result<()> {
 fn eval(sampling: &Sampling, sets: usize, scales: &[f64], json: bool) -> Result<()> {
     let trained = Trained::load(&sampling.model, &device())?;
     let (sampler, _) = sampler_of(&trained, sampling)?;
+    for &scale in scales {
+        check_scale("--scales", scale)?;
+        if trained.model.constraint.is_none() {
+            return Err(Error::input("--scales", "guidance needs a [constraint] table, and this run has none"));
+        }
+    }
     let Generator::Points { curve, noise } = trained.blueprint.config.data.generator;
     catch_interrupt();
     let points = sampling.count as usize;
@@ -354,6 +373,9 @@ fn residual(config: &Path, fields: &[String], out: Option<&Path>) -> Result<()> 
                 .map_or(String::new(), |n| format!("did you mean `{n}`?"));
             let problem = format!("the constraint has no field `{name}`; it has {}", constraint.fields.join(", "));
             return Err(Error::input(format!("--field {field}"), problem).hint(hint));
+        }
+        if given.iter().any(|(n, _, _)| n == name) {
+            return Err(Error::input(format!("--field {field}"), format!("the field `{name}` is given twice")));
         }
         given.push((name.to_string(), PathBuf::from(path), npy::read(Path::new(path))?));
     }

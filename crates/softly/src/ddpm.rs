@@ -117,7 +117,7 @@ mod tests {
             close(schedule.beta[t], beta, 1e-6);
             close(schedule.alpha_bar[t], alpha_bar, 1e-6);
             close(schedule.posterior_variance(t), variance, 1e-6);
-            close(schedule.sigma(t), sigma, 3e-5);
+            close(schedule.sigma(t), sigma, 5e-5);
         }
     }
 

@@ -91,12 +91,13 @@ impl Error {
     }
 }
 
-/// The candidate nearest to `word` by edit distance, if any is near enough to be a likely typo.
+/// The candidate nearest to `word` by edit distance, upper and lower case alike, if any is near enough to be a likely
+/// typo: some of it must be the same.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()
-        .map(|c| (edit_distance(word, c), c))
-        .filter(|&(d, c)| d <= 1 + word.len().max(c.len()) / 3)
+        .map(|c| (edit_distance(&word.to_lowercase(), &c.to_lowercase()), c))
+        .filter(|&(d, c)| d <= 1 + word.len().max(c.len()) / 3 && d < c.chars().count())
         .min_by_key(|&(d, _)| d)
         .map(|(_, c)| c)
 }
@@ -124,5 +125,7 @@ mod tests {
     fn the_nearest_name_is_a_likely_typo_or_nothing() {
         assert_eq!(nearest("itertions", ["iterations", "batch"]), Some("iterations"));
         assert_eq!(nearest("zebra", ["iterations", "batch"]), None);
+        assert_eq!(nearest("k", ["p", "K"]), Some("K"));
+        assert_eq!(nearest("z", ["p", "K"]), None);
     }
 }
