@@ -30,15 +30,13 @@ pub fn text_table(table: &StudyTable) -> String {
         "{} study, scale {}: mean over seeds of {} estimates of {} samples each, in units of 1e-3",
         table.study, table.scale, table.sets, table.points
     )];
-    let header: String = METRICS.iter().map(|(name, _)| format!(" {name:>10}")).collect();
-    lines.push(format!("{:10} {:14} {:>5}{header}", "data", "method", "seeds"));
-    let cells = |m: &PointMetrics<Summary>| -> String {
-        METRICS.iter().map(|(_, pick)| format!(" {:>10.3}", 1e3 * pick(m).mean)).collect()
-    };
+    let header = METRICS.map(|(name, _)| format!("{name:>10}")).join(" ");
+    lines.push(format!("{:10} {:14} {:>5} {header}", "data", "method", "seeds"));
+    let cells = |m: &PointMetrics<Summary>| METRICS.map(|(_, pick)| format!("{:>10.3}", 1e3 * pick(m).mean)).join(" ");
     for floor in &table.floors {
-        lines.push(format!("{:10} {:14} {:>5}{}", floor.data, "(true points)", "", cells(&floor.metrics)));
+        lines.push(format!("{:10} {:14} {:>5} {}", floor.data, "(true points)", "", cells(&floor.metrics)));
         for mean in table.means.iter().filter(|mean| mean.data == floor.data) {
-            lines.push(format!("{:10} {:14} {:>5}{}", mean.data, mean.method, mean.seeds, cells(&mean.metrics)));
+            lines.push(format!("{:10} {:14} {:>5} {}", mean.data, mean.method, mean.seeds, cells(&mean.metrics)));
         }
     }
     lines.join("\n")

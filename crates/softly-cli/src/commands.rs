@@ -50,7 +50,10 @@ fn dispatch(command: Command, json: bool) -> Result<()> {
         Command::Eval { sampling, sets, scales } => eval(&sampling, sets as usize, &scales, json),
         Command::Residual { config, fields, out } => residual(&config, &fields, out.as_deref()),
         Command::Distance { kind: Distance::W1 { a, b } } => distance(&a, &b),
-        Command::Info => info(json),
+        Command::Info => {
+            info(json);
+            Ok(())
+        }
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "softly", &mut std::io::stdout());
             Ok(())
@@ -139,9 +142,9 @@ fn presets(name: Option<&str>, method: Option<&str>, json: bool) -> Result<()> {
     }
     let config = layers.finish(name)?;
     if json {
-        print_json(&config)
+        print_json(&config);
     } else {
-        print(config.to_toml().trim_end())
+        print(config.to_toml().trim_end());
     }
     Ok(())
 }
@@ -446,7 +449,7 @@ fn distance(a: &Path, b: &Path) -> Result<()> {
     Ok(())
 }
 
-fn info(json: bool) -> Result<()> {
+fn info(json: bool) {
     let info = run_info(0);
     let facts = json!({
         "version": info.version, "commit": info.commit, "device": info.device, "threads": info.threads,
@@ -459,5 +462,4 @@ fn info(json: bool) -> Result<()> {
             print(&format!("{key:8} {}", value.as_str().map_or_else(|| value.to_string(), ToString::to_string)));
         }
     }
-    Ok(())
 }

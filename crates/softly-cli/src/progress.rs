@@ -21,7 +21,7 @@ pub fn say(text: &str) {
 
 /// A bar on a terminal, a status line every few seconds otherwise.
 pub struct Bar {
-    bar: ProgressBar,
+    line: ProgressBar,
     plain: Option<Mutex<Plain>>,
     already: AtomicU64,
     unit: &'static str,
@@ -45,23 +45,23 @@ impl Bar {
         bar.set_style(ProgressStyle::with_template(&template).expect("the template is valid"));
         let now = Instant::now();
         let plain = (!terminal).then(|| Mutex::new(Plain { start: now, last: now }));
-        Self { bar, plain, already: AtomicU64::new(0), unit }
+        Self { line: bar, plain, already: AtomicU64::new(0), unit }
     }
 
     /// A message behind the bar, e.g. the loss.
     pub fn message(&self, text: String) {
-        self.bar.set_message(text);
+        self.line.set_message(text);
     }
 
     /// The position is `position` now.
     pub fn set(&self, position: u64) {
-        self.bar.set_position(position);
+        self.line.set_position(position);
         self.status();
     }
 
     /// The work is done.
     pub fn finish(&self) {
-        self.bar.finish_and_clear();
+        self.line.finish_and_clear();
     }
 
     fn status(&self) {
@@ -71,12 +71,12 @@ impl Bar {
             return;
         }
         plain.last = Instant::now();
-        let (position, total) = (self.bar.position(), self.bar.length().unwrap_or(0));
+        let (position, total) = (self.line.position(), self.line.length().unwrap_or(0));
         let gone = plain.start.elapsed().as_secs_f64();
         let fresh = position.saturating_sub(self.already.load(Ordering::Relaxed)) as f64;
         let rate = fresh / gone;
         let left = if fresh > 0.0 { total.saturating_sub(position) as f64 / rate } else { 0.0 };
-        let message = self.bar.message();
+        let message = self.line.message();
         say(&format!(
             "{:5.1} %  {position}/{total} {}  {rate:.0}/s  {} left  {message}",
             100.0 * position as f64 / total.max(1) as f64,
@@ -88,18 +88,18 @@ impl Bar {
 
 impl Reporter for Bar {
     fn begin(&self, total: u64, done: u64) {
-        self.bar.set_length(total);
-        self.bar.set_position(done);
-        self.bar.reset_eta();
+        self.line.set_length(total);
+        self.line.set_position(done);
+        self.line.reset_eta();
         self.already.store(done, Ordering::Relaxed);
     }
 
     fn advance(&self, units: u64) {
-        self.bar.inc(units);
+        self.line.inc(units);
         self.status();
     }
 
     fn note(&self, text: &str) {
-        self.bar.suspend(|| say(text));
+        self.line.suspend(|| say(text));
     }
 }

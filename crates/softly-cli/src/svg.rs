@@ -753,12 +753,12 @@ mod tests {
     use super::*;
 
     fn texts(svg: &Svg) -> Vec<String> {
-        let document = Document::parse(&svg.0).unwrap();
+        let document = Document::parse(&svg.text).unwrap();
         document.descendants().filter(|n| n.has_tag_name("text")).filter_map(|n| n.text().map(str::to_owned)).collect()
     }
 
     fn count(svg: &Svg, wanted: impl Fn(Node) -> bool) -> usize {
-        Document::parse(&svg.0).unwrap().descendants().filter(|n| wanted(*n)).count()
+        Document::parse(&svg.text).unwrap().descendants().filter(|n| wanted(*n)).count()
     }
 
     /// The number a label stands for.
@@ -830,8 +830,8 @@ mod tests {
                 Bars { axes, series, width: range[0], sharing: Sharing::SideBySide }.svg(),
                 Scatter { title: "", points: &plane, curve: &plane, range, colour: 0 }.svg(),
             ] {
-                prop_assert!(Document::parse(&svg.0).is_ok());
-                prop_assert!(!svg.0.contains("NaN") && !svg.0.contains("inf\""), "{}", svg.0);
+                prop_assert!(Document::parse(&svg.text).is_ok());
+                prop_assert!(!svg.text.contains("NaN") && !svg.text.contains("inf\""), "{}", svg.text);
             }
         }
 
@@ -912,7 +912,7 @@ mod tests {
     fn error_bars_reach_their_ends_only_where_there_is_one() {
         let bars = |low: f64, high: f64| {
             let svg = chart(vec![Point { x: 0.0, y: 1.0, low, high }], Scale::Linear);
-            let document = Document::parse(&svg.0).unwrap();
+            let document = Document::parse(&svg.text).unwrap();
             let d = document.descendants().find(|n| n.attribute("stroke-width") == Some("1.3"));
             d.and_then(|n| n.attribute("d")).map_or(0, |d| d.matches("h8").count())
         };
@@ -927,7 +927,7 @@ mod tests {
         let svg =
             Bars { axes, series: vec![Series { points, ..Series::default() }], width: 0.8, ..Bars::default() }.svg();
         let reach = text_width("a rather long name of a method", 12.0) * 30_f64.to_radians().cos();
-        let document = Document::parse(&svg.0).unwrap();
+        let document = Document::parse(&svg.text).unwrap();
         let turned: Vec<f64> = document
             .descendants()
             .filter(|n| n.attribute("transform").is_some_and(|turn| turn.starts_with("rotate(-30")))
@@ -941,7 +941,7 @@ mod tests {
     fn side_by_side_bars_share_the_width_and_stand_on_zero() {
         let series = |y: f64| Series { points: vec![Point::exact(0.0, y)], ..Series::default() };
         let svg = Bars { series: vec![series(2.0), series(-1.0)], width: 1.0, ..Bars::default() }.svg();
-        let document = Document::parse(&svg.0).unwrap();
+        let document = Document::parse(&svg.text).unwrap();
         let read = |n: Node, name: &str| n.attribute(name).unwrap().parse::<f64>().unwrap();
         let bars: Vec<[f64; 4]> = document
             .descendants()
@@ -962,8 +962,8 @@ mod tests {
         let curve = [[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0]];
         let svg = Scatter { title: "p < q", points: &points, curve: &curve, range: [-1.0, 1.0], colour: 2 }.svg();
         assert!(texts(&svg).contains(&"1000 of 1498 drawn, 1 outside, 1 not finite".to_owned()));
-        assert!(svg.0.contains("M0 160L160 160L160 0z"), "{}", svg.0);
-        assert_eq!(svg.0.matches("M120 80h0").count(), 1000);
-        assert!(svg.0.len() < 16_000, "{}", svg.0.len());
+        assert!(svg.text.contains("M0 160L160 160L160 0z"), "{}", svg.text);
+        assert_eq!(svg.text.matches("M120 80h0").count(), 1000);
+        assert!(svg.text.len() < 16_000, "{}", svg.text.len());
     }
 }

@@ -256,7 +256,7 @@ impl SoftConstraint {
         let inputs = self.inputs(x);
         self.parts
             .iter()
-            .map(|part| self.weighted(&algebra, part, part.program.forward(&algebra, &inputs).output(), x))
+            .map(|part| part.weighted(&algebra, part.program.forward(&algebra, &inputs).output(), x))
             .collect()
     }
 
@@ -274,7 +274,7 @@ impl SoftConstraint {
         let inputs = self.inputs(x);
         let tapes: Vec<_> = self.parts.iter().map(|part| part.program.forward(&algebra, &inputs)).collect();
         let residuals: Vec<Tensor<3>> =
-            self.parts.iter().zip(&tapes).map(|(part, tape)| self.weighted(&algebra, part, tape.output(), x)).collect();
+            self.parts.iter().zip(&tapes).map(|(part, tape)| part.weighted(&algebra, tape.output(), x)).collect();
         let norm = self.norm_of(&residuals);
         let mut total: Vec<Option<TensorValue>> = vec![None; self.fields.len()];
         for ((part, tape), residual) in self.parts.iter().zip(&tapes).zip(residuals) {
@@ -335,14 +335,6 @@ impl SoftConstraint {
         self.fields.iter().map(field).collect()
     }
 
-    fn weighted(&self, algebra: &TensorAlgebra<'_>, part: &Part, output: &TensorValue, x: &Tensor<4>) -> Tensor<3> {
-        let output = full(algebra.tensor(output), x);
-        match &part.weights {
-            Some(weights) => output * algebra.tensor(&algebra.array(weights)),
-            None => output,
-        }
-    }
-
     /// Adjoints per field → the gradient by channel `[N, C, H, W]`, in normalised units.
     fn gather(&self, algebra: &TensorAlgebra<'_>, adjoints: Vec<Option<TensorValue>>, x: &Tensor<4>) -> Tensor<4> {
         let [n, _, h, w] = x.dims();
@@ -372,6 +364,17 @@ impl SoftConstraint {
             }
         };
         self.parts.iter().map(values).collect()
+    }
+}
+
+impl Part {
+    /// The part's output with the weight of every node, `[N, H, W]`.
+    fn weighted(&self, algebra: &TensorAlgebra<'_>, output: &TensorValue, x: &Tensor<4>) -> Tensor<3> {
+        let output = full(algebra.tensor(output), x);
+        match &self.weights {
+            Some(weights) => output * algebra.tensor(&algebra.array(weights)),
+            None => output,
+        }
     }
 }
 
@@ -446,7 +449,7 @@ impl ConstraintConfig {
             };
             symbols.parameters.insert(name.clone(), Parameter::Array(array.into()));
         }
-        symbols.fields = self.fields.clone();
+        symbols.fields.clone_from(&self.fields);
         Ok(symbols)
     }
 }

@@ -41,6 +41,7 @@ impl Trained {
     /// Draws the samples with the given indices in physical units, `[N, C, H, W]` row-major.
     ///
     /// Batches run in parallel; sample i depends on (seed, i) alone. `advance` is called with samples × steps done.
+    #[allow(clippy::too_many_arguments)]
     pub fn generate(
         &self,
         sampler: &Sampler,

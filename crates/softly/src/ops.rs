@@ -379,11 +379,17 @@ mod tests {
     }
 
     #[test]
-    fn the_linear_layer_and_its_gradients_match_the_composed_one() {
-        let run = |fused: bool| {
+    fn linear_layers_and_their_gradients_match_the_composed_ones() {
+        let run = |fused: bool, silu: bool| {
             let (t, bias) = inputs();
             let (x, w) = (t[0].clone(), t[1].clone());
-            let y = if fused { linear(x, w, bias.clone()) } else { x.matmul(w.transpose()) + bias.clone().unsqueeze() };
+            let composed = || t[0].clone().matmul(t[1].clone().transpose()) + bias.clone().unsqueeze();
+            let y = match (fused, silu) {
+                (true, false) => linear(x, w, bias.clone()),
+                (true, true) => linear_silu(x, w, bias.clone()),
+                (false, false) => composed(),
+                (false, true) => activation::silu(composed()),
+            };
             let mut grads = (y.clone() * y.clone()).sum().backward();
             vec![
                 to_vec_f64(y.without_autodiff()),

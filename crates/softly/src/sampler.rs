@@ -138,6 +138,7 @@ impl Sampler {
     /// Draws the samples with the given indices; `shape` is `[C, H, W]`. The result is `[N, C, H, W]`, in f64 where the device has it.
     ///
     /// Sample i depends on (seed, i) alone, not on the others in the batch. `constraint` is needed for guidance only.
+    #[allow(clippy::too_many_arguments)]
     pub fn sample(
         &self,
         denoiser: &dyn Denoiser,

@@ -10,6 +10,8 @@ use softly_pde::algebra::{Algebra, Binary, Derivative, Unary};
 use softly_pde::grid::{Axis, Grid};
 
 /// A number, or a batch of fields `[N, H, W]` in which sizes of 1 stand for any size.
+// Boxing the handle would cost an allocation per operation to save bytes of a value that lives on the stack.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone)]
 pub enum TensorValue {
     /// The same number everywhere.
@@ -23,8 +25,11 @@ pub enum TensorValue {
 pub struct Constants {
     matrices: Mutex<HashMap<(Derivative, bool, DType), Tensor<3>>>,
     /// By address; the array is kept alive with its tensor so that the address stays its own.
-    arrays: Mutex<HashMap<(usize, DType), (Arc<[f64]>, Tensor<3>)>>,
+    arrays: Mutex<HashMap<(usize, DType), Uploaded>>,
 }
+
+/// An array and its tensor.
+type Uploaded = (Arc<[f64]>, Tensor<3>);
 
 fn cached<K: Eq + Hash, V: Clone>(map: &Mutex<HashMap<K, V>>, key: K, make: impl FnOnce() -> V) -> V {
     map.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_insert_with(make).clone()

@@ -138,7 +138,7 @@ impl Training {
         sums.gradient_norm += report.gradient_norm;
         sums.replaced += report.replaced;
         let done = self.optimizer.step;
-        if done % train.log_every != 0 && done != train.iterations {
+        if !done.is_multiple_of(train.log_every) && done != train.iterations {
             return Ok(None);
         }
         let mean = |total: f64| total / sums.steps as f64;
@@ -360,7 +360,7 @@ pub fn run(
         let step = training.optimizer.step;
         progress(Progress { step, total, loss });
         let stopped = stop.load(Ordering::Relaxed);
-        if step % config.train.checkpoint_every == 0 || stopped {
+        if step.is_multiple_of(config.train.checkpoint_every) || stopped {
             training.write_checkpoint(&folder.checkpoint())?;
         }
         if stopped && step < total {
