@@ -102,7 +102,7 @@ fn each_sample<T: Send>(
     grid: &Grid,
     path: &Path,
     name: &str,
-    solve: impl Fn(&[f64]) -> std::result::Result<T, String> + Sync,
+    solve: impl Fn(&[f64]) -> std::result::Result<T, String> + Sync + Send,
 ) -> Result<Vec<T>> {
     let solved: Vec<_> = array.values.par_chunks_exact(grid.len()).map(solve).collect();
     let name_sample = |(i, result): (usize, std::result::Result<T, String>)| {
