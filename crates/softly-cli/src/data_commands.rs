@@ -269,7 +269,9 @@ fn draw(folder: &DatasetFolder, file: &Path) -> Result<()> {
         fields.push(FieldColumn { value, map, fields: column.collect::<Result<_>>()? });
     }
     let ([top, bottom], [left, right]) = (grid.x, grid.y);
-    let title = format!("x down, {top} to {bottom}; y right, {left} to {right}");
+    let plain = description.fields.iter().all(|f| f.unit == "1");
+    let units = if plain { "; dimensionless" } else { "" };
+    let title = format!("x down, {top} to {bottom}; y right, {left} to {right}{units}");
     let picture = FieldGrid { title, rows, columns: fields }.png().map_err(|e| failed(&e))?;
     write_atomically(file, |out| out.write_all(&picture))
 }

@@ -279,7 +279,7 @@ pub fn generate(plan: &Plan, folder: &Path, stop: &AtomicBool, reporter: &dyn Re
                 .into_par_iter()
                 .map(|i| Ok(Sample::new(&maker.sample(split.purpose(), i as u64)?, writing.nodes)))
                 .collect();
-            writing.append(split, samples.into_iter().collect::<Result<_>>()?)?;
+            writing.append(split, &samples.into_iter().collect::<Result<Vec<_>>>()?)?;
             reporter.advance((last - first) as u64);
             if stop.load(Ordering::Relaxed) && writing.done < plan.total() {
                 writing.save(&record)?;
@@ -397,8 +397,8 @@ impl<'a> Writing<'a> {
         self.done += 1;
     }
 
-    fn append(&mut self, split: Split, samples: Vec<Sample>) -> Result<()> {
-        for sample in &samples {
+    fn append(&mut self, split: Split, samples: &[Sample]) -> Result<()> {
+        for sample in samples {
             self.absorb(split, sample);
         }
         let width = 4 * self.nodes;

@@ -257,12 +257,12 @@ impl Generator {
             Self::Points { curve, noise } => Recipe::Points { curve: *curve, noise: *noise },
             Self::Darcy { length, modes, flow, discretisation, .. } => Recipe::Darcy {
                 logarithm: KarhunenLoeve::new(&grid, *length, *modes).map_err(|e| refused(&e))?,
-                solver: DarcySolver::new(&grid, *discretisation).map_err(|e| refused(&e))?,
+                solver: Box::new(DarcySolver::new(&grid, *discretisation).map_err(|e| refused(&e))?),
                 source: corner_source(&grid, *flow),
             },
             Self::Helmholtz { wave_number, alpha, tau, zero_border, .. } => Recipe::Helmholtz {
                 source: CosineField::new(&grid, *alpha, *tau, *zero_border).map_err(|e| refused(&e))?,
-                solver: HelmholtzSolver::new(&grid, *wave_number).map_err(|e| refused(&e))?,
+                solver: Box::new(HelmholtzSolver::new(&grid, *wave_number).map_err(|e| refused(&e))?),
             },
         };
         Ok(SampleMaker { recipe, seed })
@@ -277,8 +277,8 @@ pub struct SampleMaker {
 
 enum Recipe {
     Points { curve: Shape, noise: f64 },
-    Darcy { logarithm: KarhunenLoeve, solver: DarcySolver, source: Vec<f64> },
-    Helmholtz { source: CosineField, solver: HelmholtzSolver },
+    Darcy { logarithm: KarhunenLoeve, solver: Box<DarcySolver>, source: Vec<f64> },
+    Helmholtz { source: CosineField, solver: Box<HelmholtzSolver> },
 }
 
 impl SampleMaker {
