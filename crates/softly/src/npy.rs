@@ -93,8 +93,8 @@ impl Reader {
 
 /// The header of an `f4` array of the given shape, for files that are written piece by piece.
 pub fn header_f32(shape: &[usize]) -> Vec<u8> {
-    let shape: String = shape.iter().map(|n| format!("{n}, ")).collect();
-    let dictionary = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}), }}", shape.trim_end());
+    let shape = shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let dictionary = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape},), }}");
     // Magic, version, length and dictionary fill a multiple of 64 bytes, the last of which ends the line.
     let length = (10 + dictionary.len() + 1).next_multiple_of(64) - 10;
     let mut header = b"\x93NUMPY\x01\x00".to_vec();
