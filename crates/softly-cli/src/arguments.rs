@@ -17,6 +17,7 @@ Examples:
   softly train --preset circle-demo --method scd --out runs/scd
   softly sample runs/scd --count 1000 --out samples
   softly eval runs/scd
+  softly data generate --preset darcy-demo --out data/darcy
   softly presets circle-demo                       print a preset"
 )]
 pub struct Arguments {
@@ -52,6 +53,12 @@ Examples:
         /// Lay a method of the preset over it.
         #[arg(long, requires = "name")]
         method: Option<String>,
+    },
+    /// Make datasets and look at them.
+    Data {
+        /// What to do with data.
+        #[command(subcommand)]
+        kind: Data,
     },
     /// Train a model, or go on with a training.
     #[command(after_help = "\
@@ -112,6 +119,12 @@ The arrays are [H, W] or [N, H, W]; only the [constraint] table of the file is u
         /// Write the residual as an array.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
+    },
+    /// Reference solutions of the studies' equations.
+    Solve {
+        /// Which equation.
+        #[command(subcommand)]
+        kind: Solve,
     },
     /// Distances between samples.
     #[command(after_help = "Example:\n  softly distance w1 samples/points.npy truth.npy")]
@@ -223,4 +236,100 @@ pub enum Distance {
         /// Points [M, 2].
         b: PathBuf,
     },
+}
+
+/// What to do with data.
+#[derive(Debug, Subcommand)]
+pub enum Data {
+    /// Generate a dataset folder, or go on with one.
+    #[command(after_help = "\
+Examples:
+  softly data generate --preset darcy-demo --out data/darcy
+  softly data generate --preset helmholtz-paper --count 2000 --out data/helmholtz
+  softly data generate --preset darcy-cpu --set data.generator.flow=5 --out data/weak
+The folder holds dataset.toml, train/<field>.npy and valid/<field>.npy, each [N, H, W] f4. Sample i is the same whatever
+the count and the threads. Ctrl-C keeps what is done; the same command goes on from there.")]
+    Generate {
+        /// What to generate: its [data] table.
+        #[command(flatten)]
+        source: Source,
+        /// Folder of the dataset.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// Training samples, with held-out ones in the proportion of the preset.
+        #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+        count: Option<u64>,
+        /// Seed of the samples.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
+    /// Ranges, moments, distributions, and the residual of the real data: how wrong is a constraint?
+    #[command(after_help = "\
+Examples:
+  softly data inspect data/darcy                   under the equation that the data were made with
+  softly data inspect data/darcy --config my.toml  under the [constraint] of a file
+  softly data inspect data/darcy --plot fields.png --json")]
+    Inspect {
+        /// A dataset folder.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        /// File whose [constraint] gives the residual, instead of the dataset's own equation.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// Draw some samples.
+        #[arg(long, value_name = "PNG")]
+        plot: Option<PathBuf>,
+    },
+}
+
+/// Which equation to solve.
+#[derive(Debug, Subcommand)]
+pub enum Solve {
+    /// Darcy flow: the pressure of a permeability, `∇·(K∇p) + f = 0` without flux through the sides.
+    #[command(after_help = "\
+Examples:
+  softly solve darcy --permeability K.npy --out p.npy
+  softly solve darcy --permeability K.npy --flow 5 --discretisation mirror --out p.npy
+The arrays are [H, W] or [N, H, W] on the unit square; f is +flow where x, y ≤ 1/8 and -flow where x, y ≥ 7/8.")]
+    Darcy {
+        /// Permeability K, positive.
+        #[arg(long, value_name = "FILE")]
+        permeability: PathBuf,
+        /// Strength of source and sink.
+        #[arg(long, default_value_t = 10.0, allow_negative_numbers = true)]
+        flow: f64,
+        /// How the equation is discretised.
+        #[arg(long, value_enum, default_value = "one-sided-2")]
+        discretisation: DiscretisationName,
+        /// File for the pressure p, of zero mean.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+    /// The Helmholtz equation: `∇²u + k²u = a` with u = 0 on the border.
+    #[command(after_help = "\
+Examples:
+  softly solve helmholtz --source a.npy --out u.npy
+  softly solve helmholtz --source a.npy --wave-number 4 --out u.npy
+The arrays are [H, W] or [N, H, W] on the unit square.")]
+    Helmholtz {
+        /// Source a.
+        #[arg(long, value_name = "FILE")]
+        source: PathBuf,
+        /// Wave number k.
+        #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+        wave_number: f64,
+        /// File for the solution u.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+}
+
+/// How Darcy flow is discretised.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum DiscretisationName {
+    /// One-sided stencils at the sides and least squares, as published; from 24 nodes up.
+    #[value(name = "one-sided-2")]
+    OneSided2,
+    /// Pressure mirrored at the sides; for coarse grids.
+    Mirror,
 }

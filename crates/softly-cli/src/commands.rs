@@ -8,12 +8,13 @@ use burn::tensor::Device;
 use clap::CommandFactory;
 use serde_json::json;
 use softly::circle_study::{self, CircleStudy, StudyScale, curve_of};
-use softly::config::{Config, Generator, Layers, PRESETS};
+use softly::config::{Config, Layers, PRESETS};
 use softly::constraint::{ResidualSummary, SoftConstraint};
 use softly::dataset::Dataset;
 use softly::error::{Error, Result, nearest};
 use softly::files::make_folder;
 use softly::generate::Trained;
+use softly::generators::Generator;
 use softly::npy;
 use softly::point_metrics::{Cloud, PointMetrics, Summary};
 use softly::random::{Purpose, Stream};
@@ -25,11 +26,13 @@ use softly_pde::grid::Grid;
 
 use crate::arguments::{Arguments, Command, Distance, Reproduce, Sampling, ScaleName, Source, Study};
 use crate::circle_report;
+use crate::data_commands;
 use crate::progress::{Bar, say};
+use crate::solve_commands;
 use crate::trainer;
 
 /// Set by Ctrl-C; long work looks at it.
-static STOP: AtomicBool = AtomicBool::new(false);
+pub static STOP: AtomicBool = AtomicBool::new(false);
 
 /// Runs the program.
 pub fn run(arguments: Arguments) -> Result<()> {
@@ -45,10 +48,12 @@ fn dispatch(command: Command, json: bool) -> Result<()> {
     match command {
         Command::Reproduce(reproduce) => run_study(&reproduce, json),
         Command::Presets { name, method } => presets(name.as_deref(), method.as_deref(), json),
+        Command::Data { kind } => data_commands::run(kind, json),
         Command::Train { source, out } => train_model(&source, &out, json),
         Command::Sample { sampling, out } => sample(&sampling, &out, json),
         Command::Eval { sampling, sets, scales } => eval(&sampling, sets as usize, &scales, json),
         Command::Residual { config, fields, out } => residual(&config, &fields, out.as_deref()),
+        Command::Solve { kind } => solve_commands::run(kind, json),
         Command::Distance { kind: Distance::W1 { a, b } } => distance(&a, &b),
         Command::Info => {
             info(json);
@@ -66,16 +71,16 @@ fn device() -> Device {
 }
 
 /// Prints a line of data on stdout; a closed pipe is not an error.
-fn print(text: &str) {
+pub fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-fn print_json(value: &impl serde::Serialize) {
+pub fn print_json(value: &impl serde::Serialize) {
     print(&serde_json::to_string(value).expect("values of the program are valid JSON"));
 }
 
 /// From now on Ctrl-C asks long work to stop instead of killing the program; a second one kills.
-fn catch_interrupt() {
+pub fn catch_interrupt() {
     // Fails only if there is a handler already, and then that one serves.
     let _ = ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::Relaxed) {
@@ -131,7 +136,7 @@ fn presets(name: Option<&str>, method: Option<&str>, json: bool) -> Result<()> {
             print_json(&PRESETS.iter().map(|(name, _)| name).collect::<Vec<_>>());
         } else {
             for (name, text) in PRESETS {
-                print(&format!("{name:14} {}", text.lines().next().unwrap_or_default().trim_start_matches("# ")));
+                print(&format!("{name:15} {}", text.lines().next().unwrap_or_default().trim_start_matches("# ")));
             }
         }
         return Ok(());
@@ -149,7 +154,8 @@ fn presets(name: Option<&str>, method: Option<&str>, json: bool) -> Result<()> {
     Ok(())
 }
 
-fn configuration(source: &Source) -> Result<Config> {
+/// The configuration that a command line asks for.
+pub fn configuration(source: &Source) -> Result<Config> {
     let mut layers = Layers::new();
     let mut place = "--set".to_string();
     if let Some(preset) = &source.preset {
@@ -161,9 +167,7 @@ fn configuration(source: &Source) -> Result<Config> {
         place = file.display().to_string();
     }
     if source.preset.is_none() && source.config.is_none() {
-        return Err(
-            Error::input("softly train", "expected --preset or --config").hint("`softly presets` lists presets")
-        );
+        return Err(Error::input("--preset", "expected --preset or --config").hint("`softly presets` lists presets"));
     }
     if let Some(method) = &source.method {
         layers = layers.method(method)?;
@@ -294,7 +298,13 @@ fn eval(sampling: &Sampling, sets: usize, scales: &[f64], json: bool) -> Result<
             return Err(Error::input("--scales", "guidance needs a [constraint] table, and this run has none"));
         }
     }
-    let Generator::Points { curve, noise } = trained.blueprint.config.data.generator;
+    let (Generator::Points { curve, noise }, true) =
+        (&trained.blueprint.config.data.generator, trained.blueprint.data.grid.is_point())
+    else {
+        return Err(Error::input(sampling.model.display(), "only models of points can be measured")
+            .hint("draw samples with `softly sample` and use `softly residual`"));
+    };
+    let (curve, noise) = (*curve, *noise);
     catch_interrupt();
     let points = sampling.count as usize;
     let indices: Vec<u64> = (0..(sets * points) as u64).collect();

@@ -3,7 +3,9 @@
 mod arguments;
 mod circle_report;
 mod commands;
+mod data_commands;
 mod progress;
+mod solve_commands;
 mod trainer;
 
 use std::process::ExitCode;

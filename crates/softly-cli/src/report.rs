@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_table_says_where_its_numbers_come_from() {
-        assert!(render(&page(1)).contains("</code>; seeds 1, 2; commit abc; wall time 3 min 12 s"));
+        assert!(render(&page(1)).contains("</code>; seeds 1, 2; commit abc; 3 min 12 s over all runs"));
         let times = [4.23, 59.99, 60.0, 18_421.0].map(|s| readable(Duration::from_secs_f64(s)));
         assert_eq!(times, ["4.2 s", "60.0 s", "1 min 00 s", "5 h 07 min"]);
     }

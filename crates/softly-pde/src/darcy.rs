@@ -32,6 +32,7 @@ const MAX_REFINEMENTS: usize = 12;
 pub enum Discretisation {
     /// One-sided pressure stencils with one extra row per boundary node and side, `∂p/∂n = 0`; all rows weigh the
     /// same and the over-determined system is solved by least squares, so data keep a small residual (as in PIDM).
+    #[serde(rename = "one-sided-2")]
     OneSided,
     /// Pressure mirrored at the boundary: no flux by construction, and a residual that vanishes up to one constraint
     /// on the source.

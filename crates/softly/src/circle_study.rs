@@ -13,6 +13,7 @@ use crate::config::{Config, Layers};
 use crate::error::{Error, Result};
 use crate::files::{make_folder, read_text, write_text};
 use crate::generate::Trained;
+use crate::generators::Generator;
 use crate::npy;
 use crate::parameter::to_vec_f64;
 use crate::point_metrics::{Cloud, Curve, PointMetrics, Summary};
@@ -134,8 +135,7 @@ impl Cell {
     /// The run's configuration.
     pub fn config(&self, preset: &str) -> Result<Config> {
         let mut config = Layers::new().preset(preset)?.method(self.method)?.finish(preset)?;
-        let crate::config::Generator::Points { curve, .. } = &mut config.data.generator;
-        *curve = self.curve;
+        config.data.generator = Generator::Points { curve: self.curve, noise: 0.0 };
         config.train.seed = self.seed;
         Ok(config)
     }

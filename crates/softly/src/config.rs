@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use softly_pde::grid::Grid;
 use toml::{Table, Value};
 
 use crate::constraint::ConstraintConfig;
 use crate::error::{Error, Result, nearest};
 use crate::files::read_text;
+use crate::generators::Generator;
 use crate::noise::NoiseDist;
 use crate::objective::{Objective, Weight};
 use crate::optimizer::{Adam, Ema, Schedule};
@@ -60,7 +60,7 @@ impl Default for Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DataConfig {
-    /// A dataset folder; if absent the data are generated.
+    /// A dataset folder, all of which is used; if absent the data are generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
     /// What to generate.
@@ -89,20 +89,6 @@ impl Default for DataConfig {
             sigma_data: SigmaData::Auto(Auto::Auto),
         }
     }
-}
-
-/// A source of data.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Generator {
-    /// Points of a closed curve.
-    Points {
-        /// The curve.
-        curve: Shape,
-        /// Standard deviation of Gaussian noise on the points.
-        #[serde(default)]
-        noise: f64,
-    },
 }
 
 /// How channels are normalised.
@@ -221,6 +207,12 @@ pub const PRESETS: &[(&str, &str)] = &[
     ("circle-demo", include_str!("../../../presets/circle-demo.toml")),
     ("circle-cpu", include_str!("../../../presets/circle-cpu.toml")),
     ("circle-paper", include_str!("../../../presets/circle-paper.toml")),
+    ("darcy-demo", include_str!("../../../presets/darcy-demo.toml")),
+    ("darcy-cpu", include_str!("../../../presets/darcy-cpu.toml")),
+    ("darcy-paper", include_str!("../../../presets/darcy-paper.toml")),
+    ("helmholtz-demo", include_str!("../../../presets/helmholtz-demo.toml")),
+    ("helmholtz-cpu", include_str!("../../../presets/helmholtz-cpu.toml")),
+    ("helmholtz-paper", include_str!("../../../presets/helmholtz-paper.toml")),
 ];
 
 /// The text of a preset.
@@ -354,16 +346,7 @@ impl Config {
         if let SigmaData::Number(sigma) = self.data.sigma_data {
             positive("data.sigma_data", sigma)?;
         }
-        let Generator::Points { curve, noise } = &self.data.generator;
-        if !(noise.is_finite() && *noise >= 0.0) {
-            return Err(Error::input("data.generator.noise", format!("expected a number ≥ 0, found {noise}")));
-        }
-        if let Shape::Chop { alpha } = curve
-            && !(0.0..=std::f64::consts::PI).contains(alpha)
-        {
-            let problem = format!("expected an angle from 0 to π, found {alpha}");
-            return Err(Error::input("data.generator.curve.alpha", problem));
-        }
+        self.data.generator.check()?;
         match self.denoiser.backbone {
             BackboneConfig::Mlp { hidden } => at_least_one("denoiser.backbone.hidden", hidden as u64)?,
             BackboneConfig::LevelMlp { hidden, levels } => {
@@ -440,13 +423,6 @@ impl Config {
     /// The configuration as TOML.
     pub fn to_toml(&self) -> String {
         toml::to_string_pretty(self).expect("a configuration is always valid TOML")
-    }
-
-    /// The grid of the generated data.
-    pub fn generated_grid(&self) -> Grid {
-        match self.data.generator {
-            Generator::Points { .. } => Grid::point(),
-        }
     }
 }
 

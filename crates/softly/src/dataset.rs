@@ -1,10 +1,12 @@
 //! Data: samples of one or several fields on a grid.
 
+use rayon::prelude::*;
 use softly_pde::grid::Grid;
 
-use crate::config::{Config, Generator, Normalise, SigmaData};
+use crate::config::{Config, Normalise, SigmaData};
+use crate::dataset_folder::DatasetFolder;
 use crate::error::{Error, Result};
-use crate::random::{Purpose, Stream};
+use crate::random::Purpose;
 use crate::units::Units;
 
 /// Samples in physical units.
@@ -21,24 +23,26 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// The data that `config` asks for.
+    /// The data that `config` asks for: those of a folder, or generated ones.
     pub fn from_config(config: &Config) -> Result<Self> {
         if let Some(path) = &config.data.path {
-            return Err(Error::input(path.display(), "dataset folders are not readable yet; leave out data.path"));
+            return DatasetFolder::open(path)?.load();
         }
-        let Generator::Points { curve, noise } = config.data.generator;
-        let seed = config.data.seed;
-        let points = |purpose, count: usize| {
-            (0..count as u64)
-                .flat_map(|i| curve.sample(noise, &mut Stream::new(seed, purpose, i)))
-                .map(|v| v as f32)
-                .collect()
+        let generator = &config.data.generator;
+        let maker = generator.prepare(config.data.seed)?;
+        let samples = |purpose, count: usize| -> Result<Vec<f32>> {
+            let samples: Vec<_> = (0..count as u64).into_par_iter().map(|i| maker.sample(purpose, i)).collect();
+            let mut values = Vec::with_capacity(count * 2 * generator.grid().len());
+            for sample in samples {
+                values.extend(sample?);
+            }
+            Ok(values)
         };
         Ok(Self {
-            fields: vec!["x".into(), "y".into()],
-            grid: Grid::point(),
-            train: points(Purpose::TrainData, config.data.count),
-            valid: points(Purpose::ValidData, config.data.valid),
+            fields: generator.fields().map(|f| f.name.to_string()).to_vec(),
+            grid: generator.grid(),
+            train: samples(Purpose::TrainData, config.data.count)?,
+            valid: samples(Purpose::ValidData, config.data.valid)?,
         })
     }
 

@@ -1,10 +1,10 @@
 //! `.npy` arrays of `f4` and `f8` in C order, little-endian.
 
 use std::fs::File;
-use std::io::{BufReader, Write};
-use std::path::Path;
+use std::io::{BufReader, Read, Seek, Write};
+use std::path::{Path, PathBuf};
 
-use npyz::{DType, NpyFile, TypeChar, WriterBuilder};
+use npyz::{DType, NpyHeader, TypeChar, WriterBuilder};
 
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
@@ -20,42 +20,87 @@ pub struct Array {
 
 /// Reads an `f4` or `f8` array.
 pub fn read(path: &Path) -> Result<Array> {
-    let file = File::open(path).map_err(Error::io("read", path))?;
-    let place = || path.display().to_string();
-    let file = NpyFile::new(BufReader::new(file)).map_err(|e| {
-        Error::input(place(), format!("expected a .npy array, found something else ({e})"))
-            .hint("save it with numpy.save")
-    })?;
-    let shape: Vec<usize> = file.shape().iter().map(|&n| n as usize).collect();
-    if file.order() == npyz::Order::Fortran && shape.len() > 1 {
-        return Err(
-            Error::input(place(), "expected C order, found Fortran order").hint("save numpy.ascontiguousarray(array)")
-        );
+    let mut reader = Reader::open(path)?;
+    let mut values = vec![0.0; reader.shape.iter().product()];
+    reader.read(&mut values)?;
+    Ok(Array { shape: reader.shape, values })
+}
+
+/// An `f4` or `f8` array that is read piece by piece.
+#[derive(Debug)]
+pub struct Reader {
+    /// Size along each axis.
+    pub shape: Vec<usize>,
+    path: PathBuf,
+    /// Bytes per number, 4 or 8.
+    width: usize,
+    input: BufReader<File>,
+}
+
+impl Reader {
+    /// Opens an array; refuses what is no array, what is not `f4` or `f8`, and files that end too early.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(Error::io("read", path))?;
+        let length = file.metadata().map_err(Error::io("read", path))?.len();
+        let mut input = BufReader::with_capacity(1 << 16, file);
+        let place = path.display();
+        let header = NpyHeader::from_reader(&mut input).map_err(|e| {
+            Error::input(&place, format!("expected a .npy array, found something else ({e})"))
+                .hint("save it with numpy.save")
+        })?;
+        let shape: Vec<usize> = header.shape().iter().map(|&n| n as usize).collect();
+        if header.order() == npyz::Order::Fortran && shape.len() > 1 {
+            return Err(Error::input(&place, "expected C order, found Fortran order")
+                .hint("save numpy.ascontiguousarray(array)"));
+        }
+        let dtype = header.dtype();
+        let width = match &dtype {
+            DType::Plain(ts) if ts.type_char() == TypeChar::Float && ts.endianness() != npyz::Endianness::Big => {
+                ts.size_field() as usize
+            }
+            _ => 0,
+        };
+        if width != 4 && width != 8 {
+            let problem = format!("expected little-endian f4 or f8 numbers, found {}", dtype.descr());
+            return Err(Error::input(&place, problem).hint("save array.astype('<f4')"));
+        }
+        let start = input.stream_position().map_err(Error::io("read", path))?;
+        let promised = shape.iter().try_fold(width as u64, |bytes, &n| bytes.checked_mul(n as u64));
+        if promised.is_none_or(|bytes| length - start < bytes) {
+            let held = (length - start) / width as u64;
+            let problem = format!("the file ends after {held} numbers; its header promises the shape {shape:?}");
+            return Err(Error::input(&place, problem).hint("the file is truncated: copy or save it again"));
+        }
+        Ok(Self { shape, path: path.to_path_buf(), width, input })
     }
-    let dtype = file.dtype();
-    let width = match &dtype {
-        DType::Plain(ts) if ts.type_char() == TypeChar::Float && ts.endianness() != npyz::Endianness::Big => {
-            ts.size_field()
+
+    /// Reads the next numbers, row-major.
+    pub fn read(&mut self, values: &mut [f64]) -> Result<()> {
+        let mut bytes = vec![0; values.len() * self.width];
+        self.input.read_exact(&mut bytes).map_err(Error::io("read", &self.path))?;
+        if self.width == 4 {
+            for (value, &bytes) in values.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                *value = f64::from(f32::from_le_bytes(bytes));
+            }
+        } else {
+            for (value, &bytes) in values.iter_mut().zip(bytes.as_chunks::<8>().0) {
+                *value = f64::from_le_bytes(bytes);
+            }
         }
-        _ => 0,
-    };
-    let expected: usize = shape.iter().product();
-    let truncated = |e: std::io::Error| {
-        Error::input(place(), format!("the file ends before the {expected} values that its header promises ({e})"))
-            .hint("the file is truncated: copy or save it again")
-    };
-    let values = match width {
-        4 => file.into_vec::<f32>().map_err(truncated)?.into_iter().map(f64::from).collect(),
-        8 => file.into_vec::<f64>().map_err(truncated)?,
-        _ => {
-            return Err(Error::input(
-                place(),
-                format!("expected little-endian f4 or f8 numbers, found {}", dtype.descr()),
-            )
-            .hint("save array.astype('<f4')"));
-        }
-    };
-    Ok(Array { shape, values })
+        Ok(())
+    }
+}
+
+/// The header of an `f4` array of the given shape, for files that are written piece by piece.
+pub fn header_f32(shape: &[usize]) -> Vec<u8> {
+    let shape = shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let dictionary = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape},), }}");
+    // Magic, version, length and dictionary fill a multiple of 64 bytes, the last of which ends the line.
+    let length = (10 + dictionary.len() + 1).next_multiple_of(64) - 10;
+    let mut header = b"\x93NUMPY\x01\x00".to_vec();
+    header.extend((length as u16).to_le_bytes());
+    header.extend(format!("{dictionary:<width$}\n", width = length - 1).into_bytes());
+    header
 }
 
 /// Writes `f4` values of the given shape.

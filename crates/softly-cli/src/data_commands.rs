@@ -1,0 +1,277 @@
+//! `softly data`: make datasets and look at them.
+
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use softly::circle_study::Reporter;
+use softly::config::Layers;
+use softly::constraint::{ConstraintConfig, Residuals};
+use softly::dataset_folder::{self, DatasetFolder, FieldEntry, Plan, Split};
+use softly::error::{Error, Result};
+use softly::files::write_atomically;
+use softly::inspect::{DataConstraint, SplitInspection, inspect};
+use softly_cli::image::{ColourMap, Field, FieldColumn, FieldGrid, Quantity};
+
+use crate::arguments::{Data, Source};
+use crate::commands::{STOP, catch_interrupt, configuration, print, print_json};
+use crate::progress::{Bar, say};
+
+/// Samples that show how well the data obey their own equation.
+const GLANCE: usize = 100;
+/// Samples in a plot.
+const DRAWN: usize = 4;
+/// From this ratio of the largest to the smallest value on, a positive field is drawn by its logarithm.
+const WIDE: f64 = 20.0;
+
+/// Runs a command on data.
+pub fn run(command: Data, json: bool) -> Result<()> {
+    match command {
+        Data::Generate { source, out, count, seed } => generate(&source, &out, count, seed, json),
+        Data::Inspect { folder, config, plot } => look(&folder, config.as_deref(), plot.as_deref(), json),
+    }
+}
+
+fn generate(source: &Source, out: &Path, count: Option<u64>, seed: Option<u64>, json: bool) -> Result<()> {
+    let data = configuration(source)?.data;
+    if let Some(path) = data.path {
+        return Err(Error::input("data.path", format!("{} exists already: nothing to generate", path.display()))
+            .hint("leave out data.path"));
+    }
+    let train = count.map_or(data.count, |count| count as usize);
+    // The same proportion of held-out samples, at least one.
+    let valid = if count.is_some() {
+        (train as u128 * data.valid as u128).div_ceil(data.count as u128)
+    } else {
+        data.valid as u128
+    };
+    let plan = Plan { train, valid: valid as usize, seed: seed.unwrap_or(data.seed), generator: data.generator };
+    catch_interrupt();
+    let bar = Bar::new((plan.train + plan.valid) as u64, "samples");
+    let made = dataset_folder::generate(&plan, out, &STOP, &bar);
+    bar.finish();
+    if let Err(Error::Io { action: "write", .. }) = made {
+        say("what is done is kept; make room and run the same command again to go on");
+    }
+    let folder = made?;
+    let description = &folder.description;
+    let residual = match &description.equation {
+        Some(equation) => {
+            let constraint = DataConstraint::new(equation, &folder)?;
+            let mut unused = blake3::Hasher::new();
+            inspect(&folder, Split::Valid, GLANCE, Some(&constraint), &mut unused, &STOP, &Bar::new(0, "samples"))?
+                .residual
+        }
+        None => None,
+    };
+    if json {
+        print_json(&json!({
+            "path": out, "train": description.train, "valid": description.valid, "hash": description.hash,
+            "fields": description.fields, "residual": residual,
+        }));
+        return Ok(());
+    }
+    print(&out.display().to_string());
+    say(&format!(
+        "{} training and {} held-out samples, hash {}",
+        description.train, description.valid, description.hash
+    ));
+    for field in &description.fields {
+        let s = field.statistics;
+        say(&format!(
+            "  {:16} mean {:.4e}  std {:.4e}  from {:.4e} to {:.4e}",
+            label(field),
+            s.mean,
+            s.std,
+            s.min,
+            s.max
+        ));
+    }
+    if let Some(residual) = residual {
+        say(&format!("  residual of the data in their own equation: mean |R| = {:.3e}", residual.mean_abs));
+    }
+    Ok(())
+}
+
+fn label(field: &FieldEntry) -> String {
+    let unit = if matches!(field.unit.as_str(), "" | "1") { String::new() } else { format!(" [{}]", field.unit) };
+    format!("{} {}{unit}", field.name, field.quantity)
+}
+
+fn look(path: &Path, config: Option<&Path>, plot: Option<&Path>, json: bool) -> Result<()> {
+    let folder = DatasetFolder::open(path)?;
+    let (name, equation) = match config {
+        Some(file) => {
+            let place = file.display().to_string();
+            let parsed = Layers::new().file(file)?.finish(&place)?;
+            let missing = || {
+                Error::input(&place, "expected a [constraint] table, found none")
+                    .hint("see `softly presets darcy-demo`")
+            };
+            (place.clone(), Some(parsed.constraint.ok_or_else(missing)?))
+        }
+        None => ("the data's own equation".to_string(), folder.description.equation.clone()),
+    };
+    let constraint = equation.as_ref().map(|e| DataConstraint::new(e, &folder)).transpose()?;
+    catch_interrupt();
+    let bar = Bar::new(0, "samples");
+    bar.begin((folder.count(Split::Train) + folder.count(Split::Valid)) as u64, 0);
+    let mut hasher = blake3::Hasher::new();
+    let mut look_at = |split| inspect(&folder, split, usize::MAX, constraint.as_ref(), &mut hasher, &STOP, &bar);
+    let (train, valid) = (look_at(Split::Train)?, look_at(Split::Valid)?);
+    bar.finish();
+    let unchanged = hasher.finalize().to_hex().as_str() == folder.description.hash;
+    if let Some(file) = plot {
+        draw(&folder, file)?;
+    }
+    if json {
+        print_json(&report(&folder, [&train, &valid], constraint.is_some().then_some(&name), unchanged));
+    } else {
+        tell(&folder, [&train, &valid], equation.as_ref().map(|e| (name.as_str(), e)), unchanged);
+    }
+    Ok(())
+}
+
+fn report(
+    folder: &DatasetFolder,
+    splits: [&SplitInspection; 2],
+    constraint: Option<&String>,
+    unchanged: bool,
+) -> Value {
+    let description = &folder.description;
+    let [train, valid] = splits;
+    let fields: Vec<Value> = description
+        .fields
+        .iter()
+        .enumerate()
+        .map(|(c, field)| {
+            json!({
+                "name": field.name, "quantity": field.quantity, "unit": field.unit,
+                "train": train.fields[c], "valid": valid.fields[c],
+            })
+        })
+        .collect();
+    json!({
+        "path": folder.path, "train": train.count, "valid": valid.count, "grid": description.grid,
+        "generator": description.generator, "seed": description.seed, "hash": description.hash,
+        "hash_matches": unchanged, "fields": fields,
+        "residual": constraint.map(|name| json!({ "constraint": name, "train": train.residual, "valid": valid.residual })),
+    })
+}
+
+fn tell(
+    folder: &DatasetFolder,
+    splits: [&SplitInspection; 2],
+    constraint: Option<(&str, &ConstraintConfig)>,
+    unchanged: bool,
+) {
+    let description = &folder.description;
+    let grid = &description.grid;
+    print(&format!(
+        "{}: {} training and {} held-out samples on {} × {} nodes of {:?} × {:?}",
+        folder.path.display(),
+        description.train,
+        description.valid,
+        grid.rows,
+        grid.cols,
+        grid.x,
+        grid.y
+    ));
+    if let (Some(generator), Some(seed)) = (&description.generator, description.seed) {
+        let text = serde_json::to_string(generator).expect("a generator is valid JSON");
+        print(&format!("generator {text}, seed {seed}"));
+    }
+    let verdict =
+        if unchanged { "matches" } else { "DOES NOT MATCH: the files have changed since dataset.toml was written" };
+    print(&format!("hash {} {verdict}", description.hash));
+    print("");
+    print(&format!(
+        "{:22} {:>11} {:>11} {:>11} {:>11}  distribution over the training range",
+        "", "mean", "std", "min", "max"
+    ));
+    let names = Split::BOTH.map(Split::name);
+    for (c, field) in description.fields.iter().enumerate() {
+        for (split, name) in splits.iter().zip(names) {
+            let s = split.fields[c].statistics;
+            let title = if name == "train" { label(field) } else { String::new() };
+            print(&format!(
+                "{title:16} {name:5} {:>11.4e} {:>11.4e} {:>11.4e} {:>11.4e}  {}",
+                s.mean,
+                s.std,
+                s.min,
+                s.max,
+                bars(&split.fields[c].histogram)
+            ));
+        }
+    }
+    let Some((name, constraint)) = constraint else { return };
+    let formulas = match &constraint.residual {
+        Residuals::One(formula) => formula.clone(),
+        Residuals::Many(many) => many.iter().map(|r| r.formula.as_str()).collect::<Vec<_>>().join("; "),
+    };
+    print("");
+    print(&format!("residual R under {name}: {formulas}"));
+    for (split, name) in splits.iter().zip(names) {
+        if let Some(r) = split.residual {
+            print(&format!(
+                "{:16} {name:5} mean |R| {:.4e}   rms {:.4e}   max |R| {:.4e}   ({} values)",
+                "", r.mean_abs, r.rms, r.max_abs, r.n
+            ));
+        }
+    }
+}
+
+/// A histogram in one line.
+fn bars(counts: &[u64]) -> String {
+    const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let largest = counts.iter().copied().max().unwrap_or(0).max(1);
+    // Rounded up: what is there can be seen.
+    counts.iter().map(|&n| LEVELS[(8 * n).div_ceil(largest) as usize]).collect()
+}
+
+/// Draws the first training samples.
+fn draw(folder: &DatasetFolder, file: &Path) -> Result<()> {
+    let description = &folder.description;
+    let grid = &description.grid;
+    if grid.is_point() {
+        return Err(Error::input("--plot", "these data are points: there is no field to draw"));
+    }
+    let mut samples = folder.samples(Split::Train)?;
+    let mut columns: Vec<Vec<Vec<f64>>> = vec![Vec::new(); description.fields.len()];
+    while columns[0].len() < DRAWN
+        && let Some(sample) = samples.next_sample()?
+    {
+        for (column, values) in columns.iter_mut().zip(sample) {
+            column.push(values);
+        }
+    }
+    let rows = (0..columns[0].len()).map(|i| format!("#{i}")).collect();
+    let failed = |e: &dyn std::fmt::Display| Error::input("--plot", e);
+    let mut drawn = Vec::new();
+    for (entry, values) in description.fields.iter().zip(&mut columns) {
+        let s = entry.statistics;
+        let logarithm = s.min > 0.0 && s.max > WIDE * s.min;
+        if logarithm {
+            values.iter_mut().flatten().for_each(|v| *v = v.ln());
+        }
+        let name = if logarithm {
+            format!("{}, ln {}", entry.quantity, entry.name)
+        } else {
+            format!("{} {}", entry.quantity, entry.name)
+        };
+        let unit = if entry.unit == "1" { String::new() } else { entry.unit.clone() };
+        let signed = if logarithm { s.min < 1.0 && s.max > 1.0 } else { s.min < 0.0 && s.max > 0.0 };
+        drawn.push((Quantity::new(name, unit), if signed { ColourMap::Diverging } else { ColourMap::Viridis }));
+    }
+    let mut fields = Vec::new();
+    for ((value, map), values) in drawn.into_iter().zip(&columns) {
+        let column = values.iter().map(|v| Field::new(grid.rows, grid.cols, v).map_err(|e| failed(&e)));
+        fields.push(FieldColumn { value, map, fields: column.collect::<Result<_>>()? });
+    }
+    let ([top, bottom], [left, right]) = (grid.x, grid.y);
+    let plain = description.fields.iter().all(|f| f.unit == "1");
+    let units = if plain { "; dimensionless" } else { "" };
+    let title = format!("x down, {top} to {bottom}; y right, {left} to {right}{units}");
+    let picture = FieldGrid { title, rows, columns: fields }.png().map_err(|e| failed(&e))?;
+    write_atomically(file, |out| out.write_all(&picture))
+}

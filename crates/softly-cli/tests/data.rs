@@ -1,0 +1,202 @@
+//! The program on data: a small dataset end to end, and input that it refuses.
+
+use std::fs;
+use std::path::Path;
+
+use assert_cmd::Command;
+use predicates::str::contains;
+use serde_json::Value;
+use softly::npy;
+
+const TINY: &str = r#"
+[data]
+count = 6
+valid = 2
+generator = { kind = "darcy", size = 12, length = 0.3, modes = 4, discretisation = "mirror" }
+
+[constraint]
+fields = ["p", "K"]
+residual = "K*laplacian(p) + dot(grad(K), grad(p)) + f"
+stencils = { p = "mirror" }
+[constraint.parameters]
+f = "10*(x<=0.125)*(y<=0.125) - 10*(x>=0.875)*(y>=0.875)"
+"#;
+
+fn softly(folder: &Path, line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_softly"));
+    command.current_dir(folder).args(line.split_whitespace());
+    command
+}
+
+fn json_of(folder: &Path, line: &str) -> Value {
+    let output = softly(folder, line).assert().success().get_output().stdout.clone();
+    serde_json::from_slice(&output).unwrap()
+}
+
+fn refuses(folder: &Path, line: &str, code: i32, words: &[&str]) {
+    let mut result = softly(folder, line).assert().code(code);
+    for word in words {
+        result = result.stderr(contains(*word));
+    }
+}
+
+fn tiny() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("tiny.toml"), TINY).unwrap();
+    folder
+}
+
+/// An array file with the given `descr` and body.
+fn array(path: &Path, descr: &str, shape: &str, body: &[u8]) {
+    let dictionary = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}");
+    let dictionary = format!("{dictionary:<117}\n");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((dictionary.len() as u16).to_le_bytes());
+    bytes.extend(dictionary.into_bytes());
+    bytes.extend(body);
+    fs::write(path, bytes).unwrap();
+}
+
+/// Two arrays agree as well as single precision can.
+fn agree(a: &Path, b: &Path) {
+    let (a, b) = (npy::read(a).unwrap(), npy::read(b).unwrap());
+    assert_eq!(a.shape, b.shape);
+    for (a, b) in a.values.iter().zip(&b.values) {
+        assert!((a - b).abs() <= 1e-7 * b.abs(), "{a} {b}");
+    }
+}
+
+#[test]
+fn a_dataset_end_to_end() {
+    let folder = tiny();
+    let at = folder.path();
+    softly(at, "data generate --config tiny.toml --out set --threads 2").assert().success().stdout("set\n");
+    let own = json_of(at, "data inspect set --json --plot set.png");
+    assert_eq!((&own["train"], &own["valid"]), (&Value::from(6), &Value::from(2)));
+    assert_eq!(own["hash_matches"], true);
+    assert!(fs::read(at.join("set.png")).unwrap().starts_with(b"\x89PNG"));
+    softly(at, "data inspect set").assert().success().stdout(contains("permeability")).stdout(contains("mean |R|"));
+
+    // The same constraint in a file, and the residual of the arrays themselves.
+    let given = json_of(at, "data inspect set --config tiny.toml --json");
+    let direct = json_of(at, "residual --config tiny.toml --field p=set/train/p.npy --field K=set/train/K.npy");
+    for summary in [&own["residual"]["train"], &given["residual"]["train"]] {
+        for key in ["mean_abs", "rms", "max_abs"] {
+            let (a, b) = (summary[key].as_f64().unwrap(), direct[key].as_f64().unwrap());
+            assert!((a / b - 1.0).abs() < 1e-12, "{key}: {a} {b}");
+        }
+        assert_eq!(summary["n"], 6 * 144);
+    }
+    softly(at, "solve darcy --permeability set/train/K.npy --discretisation mirror --out p.npy").assert().success();
+    agree(&at.join("p.npy"), &at.join("set/train/p.npy"));
+}
+
+#[test]
+fn helmholtz_end_to_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    softly(at, "data generate --preset helmholtz-demo --count 16 --seed 3 --out set").assert().success();
+    let own = json_of(at, "data inspect set --json");
+    assert_eq!((&own["train"], &own["valid"], &own["seed"]), (&Value::from(16), &Value::from(1), &Value::from(3)));
+    assert!(own["residual"]["train"]["mean_abs"].as_f64().unwrap() < 1e-5);
+    softly(at, "solve helmholtz --source set/train/a.npy --out u.npy").assert().success();
+    agree(&at.join("u.npy"), &at.join("set/train/u.npy"));
+    refuses(at, "solve helmholtz --source set/train/a.npy --wave-number nan --out v.npy", 2, &["--wave-number"]);
+    assert!(!at.join("v.npy").exists());
+}
+
+#[test]
+fn points_are_data_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    softly(at, "data generate --preset circle-demo --count 100 --out set").assert().success();
+    let own = json_of(at, "data inspect set --json");
+    assert!(own["residual"]["train"]["max_abs"].as_f64().unwrap() < 1e-12);
+    refuses(at, "data inspect set --plot a.png", 2, &["--plot"]);
+}
+
+#[test]
+fn output_folders_of_others_are_left_alone() {
+    let folder = tiny();
+    let at = folder.path();
+    softly(at, "data generate --config tiny.toml --out set").assert().success();
+    softly(at, "data generate --config tiny.toml --out set").assert().success();
+    refuses(at, "data generate --config tiny.toml --count 7 --out set", 2, &["set", "other data", "hint"]);
+    refuses(at, "data generate --config tiny.toml --out .", 2, &["not empty"]);
+    refuses(at, "data generate --config tiny.toml --out tiny.toml", 2, &["tiny.toml", "found a file"]);
+    refuses(at, "data generate --config tiny.toml --count 0 --out other", 2, &["--count", "0"]);
+    refuses(at, "data generate --config tiny.toml --set data.generator.size=4 --out other", 2, &["generator.size"]);
+    refuses(at, "data generate --preset nothing --out other", 2, &["no preset"]);
+    assert!(!at.join("other").exists());
+    refuses(at, "data inspect nowhere", 2, &["nowhere", "dataset.toml"]);
+}
+
+#[test]
+fn arrays_that_cannot_be_solved_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let write = |name: &str, shape: &[usize], value: f64| {
+        let n = shape.iter().product();
+        npy::write_f64(&at.join(name), shape, (0..n).map(|i| if i == 70 { value } else { 1.0 })).unwrap();
+    };
+    write("negative.npy", &[8, 10], -1.0);
+    write("infinite.npy", &[2, 8, 10], f64::INFINITY);
+    write("small.npy", &[4, 4], 1.0);
+    write("line.npy", &[80], 1.0);
+    fs::write(at.join("foreign.npy"), "K,p\n1,2\n").unwrap();
+    array(&at.join("integer.npy"), "<i4", "8, 8", &[0; 256]);
+    array(&at.join("big-endian.npy"), ">f8", "8, 8", &[0; 512]);
+    array(&at.join("truncated.npy"), "<f8", "8, 8", &[0; 500]);
+    array(&at.join("huge.npy"), "<f8", "4000000000, 4000000, 8", &[0; 64]);
+    for (name, word) in [
+        ("negative", "permeability must be positive"),
+        ("infinite", "sample 0"),
+        ("small", "at least 8 nodes"),
+        ("line", "[H, W]"),
+        ("foreign", "expected a .npy array"),
+        ("integer", "little-endian f4 or f8"),
+        ("big-endian", "little-endian f4 or f8"),
+        ("truncated", "truncated"),
+        ("huge", "truncated"),
+        ("absent", "cannot read"),
+    ] {
+        let line = format!("solve darcy --permeability {name}.npy --out p.npy");
+        refuses(at, &line, 2, &[&format!("{name}.npy"), word]);
+    }
+    refuses(at, "solve darcy --permeability negative.npy --flow inf --out p.npy", 2, &["--flow"]);
+    assert!(!at.join("p.npy").exists());
+}
+
+#[test]
+fn a_killed_generation_goes_on_to_the_same_bytes() {
+    let folder = tiny();
+    let at = folder.path();
+    let line = "data generate --config tiny.toml --count 3000 --threads 2 --out";
+    softly(at, &format!("{line} whole")).assert().success();
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_softly"))
+        .current_dir(at)
+        .args(format!("{line} killed").split_whitespace())
+        .spawn()
+        .unwrap();
+    let partial = at.join("killed/.partial/train/p.npy");
+    while child.try_wait().unwrap().is_none() && !fs::metadata(&partial).is_ok_and(|m| m.len() > 100_000) {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    softly(at, &format!("{line} killed")).assert().success();
+    for file in ["dataset.toml", "train/p.npy", "train/K.npy", "valid/p.npy", "valid/K.npy"] {
+        let read = |folder: &str| fs::read(at.join(folder).join(file)).unwrap();
+        assert!(read("whole") == read("killed"), "{file}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_cannot_be_written_is_failed_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    npy::write_f64(&at.join("K.npy"), &[8, 8], (0..64).map(|_| 1.0)).unwrap();
+    // A place without room for files, as a full disk.
+    refuses(at, "solve darcy --permeability K.npy --out /proc/p.npy", 1, &["cannot write /proc/p.npy"]);
+}
