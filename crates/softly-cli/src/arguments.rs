@@ -55,6 +55,9 @@ Examples:
         method: Option<String>,
     },
     /// Make datasets and look at them.
+    #[command(
+        after_help = "Example:\n  softly data generate --preset darcy-demo --out data/darcy && softly data inspect data/darcy"
+    )]
     Data {
         /// What to do with data.
         #[command(subcommand)]
@@ -121,6 +124,7 @@ The arrays are [H, W] or [N, H, W]; only the [constraint] table of the file is u
         out: Option<PathBuf>,
     },
     /// Reference solutions of the studies' equations.
+    #[command(after_help = "Example:\n  softly solve darcy --permeability K.npy --out p.npy")]
     Solve {
         /// Which equation.
         #[command(subcommand)]
