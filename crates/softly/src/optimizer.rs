@@ -5,6 +5,7 @@
 
 use burn::tensor::Gradients;
 use serde::{Deserialize, Serialize};
+use softly_kernels::norm::normalize_rows;
 
 use crate::parameter::Parameters;
 
@@ -109,6 +110,8 @@ pub struct Slot {
     pub square: Vec<f32>,
     /// Running average of the values: what samples are drawn with.
     pub average: Vec<f32>,
+    /// Whether every row is kept at unit root mean square.
+    pub unit_rows: bool,
 }
 
 /// The state of an optimisation.
@@ -139,6 +142,7 @@ impl Optimizer {
             slots.push(Slot {
                 name: name.to_string(),
                 shape: parameter.shape(),
+                unit_rows: parameter.unit_rows(),
                 average: value.clone(),
                 mean: zeros.clone(),
                 square: zeros,
@@ -191,6 +195,9 @@ impl Optimizer {
                     *square = b2 * *square + (1.0 - b2) * g * g;
                     *value -= rate * *mean / (square.sqrt() * root2 + eps);
                 }
+            }
+            if slot.unit_rows {
+                normalize_rows(slot.value.len() / slot.shape[0], &mut slot.value);
             }
             for (average, value) in slot.average.iter_mut().zip(&slot.value) {
                 *average = keep * *average + (1.0 - keep) * value;

@@ -224,6 +224,10 @@ impl Denoiser for SoftlyConstrained {
         let base = self.base.denoise(x.clone(), sigma);
         Some(self.gamma_at(&x, &base, &at))
     }
+
+    fn log_variance(&self, sigma: &[f64]) -> Option<Tensor<1>> {
+        self.base.log_variance(sigma)
+    }
 }
 
 /// The paper's heuristic: λ such that at σ = σ_data the correction with γ = 1 is as large as the data.

@@ -76,7 +76,8 @@ impl TensorFile {
             return Err(Error::input(path.display(), format!("tensor `{name}` is missing")));
         };
         let (_, found, values) = self.tensors.swap_remove(at);
-        if found != shape {
+        // A scalar may be stored without an axis, as PyTorch does.
+        if found != shape && !(found.is_empty() && shape == [1]) {
             return Err(Error::input(path.display(), format!("tensor `{name}`: expected {shape:?}, found {found:?}")));
         }
         Ok(values)
