@@ -9,7 +9,7 @@ use softly_kernels::conv1x1::{conv1x1, conv1x1_grad_input, conv1x1_grad_weights}
 use softly_kernels::conv3x3::{conv3x3, conv3x3_grad_input, conv3x3_grad_weights};
 use softly_kernels::matmul::{MatmulShape, matmul_tn};
 use softly_kernels::mp::{mp_cat, mp_cat_grad, mp_sum, mp_sum_grad};
-use softly_kernels::norm::{normalize_rows, pixel_norm, pixel_norm_grad};
+use softly_kernels::norm::{normalize_rows, pixel_norm, pixel_norm_grad, weight_norm, weight_norm_grad};
 use softly_kernels::resample::{ResampleShape, downsample, upsample};
 use softly_kernels::shape::{ConvShape, Planes};
 use softly_kernels::simd::{Level, with_level};
@@ -80,6 +80,11 @@ fn everything_else() {
         same_bits("normalize_rows", &[len], |out| {
             out[0].copy_from_slice(&a);
             normalize_rows(shape.channels, &mut out[0]);
+        });
+        same_bits("weight_norm", &[len], |out| weight_norm(shape.channels, 0.7, &a, &mut out[0]));
+        same_bits("weight_norm_grad", &[len, 1], |out| {
+            let [dw, dgain] = out else { unreachable!() };
+            dgain[0] = weight_norm_grad(shape.channels, 0.7, &a, &dy, dw);
         });
         same_bits("adam and ema", &[len, len, len], |out| {
             let [p, m, v] = out else { unreachable!() };
