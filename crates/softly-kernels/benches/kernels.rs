@@ -174,7 +174,7 @@ fn pointwise(table: &Table) {
     table.line("pixel_norm", name, moved(2), || pixel_norm(shape, &x, &mut y));
     table.line("pixel_norm_grad", name, moved(3), || pixel_norm_grad(shape, &x, &dy, &mut y));
     table.line("mp_sum", name, moved(3), || mp_sum(0.3, 256.0, &x, &b, &mut y));
-    table.line("mp_sum_grad", name, moved(5), || mp_sum_grad(0.3, 256.0, &x, &b, &dy, &mut y, &mut z));
+    table.line("mp_sum_grad", name, moved(4), || mp_sum_grad(0.3, 256.0, &x, &dy, &mut y, &mut z));
     let mut both = noise(2 * len);
     table.line("mp_cat", name, moved(4), || mp_cat(shape, 24, 0.5, &x, &b, &mut both));
     table.line("mp_cat_grad", name, moved(4), || mp_cat_grad(shape, 24, 0.5, &both, &mut y, &mut z));

@@ -24,6 +24,18 @@ pub fn pixel_norm_grad(shape: Planes, x: &[f32], dy: &[f32], dx: &mut [f32]) {
     per_pixel(shape, x, Some(dy), dx);
 }
 
+/// [`pixel_norm`] of one sample on this thread.
+pub(crate) fn pixel_norm_on_one_thread(level: Level, shape: Planes, x: &[f32], y: &mut [f32]) {
+    let out = &Shared::new(y);
+    level.run(Pixels { shape, n: 0, first: 0, last: shape.pixels, x, dy: None, out });
+}
+
+/// [`pixel_norm_grad`] of one sample on this thread.
+pub(crate) fn pixel_norm_grad_on_one_thread(level: Level, shape: Planes, x: &[f32], dy: &[f32], dx: &mut [f32]) {
+    let out = &Shared::new(dx);
+    level.run(Pixels { shape, n: 0, first: 0, last: shape.pixels, x, dy: Some(dy), out });
+}
+
 fn per_pixel(shape: Planes, x: &[f32], dy: Option<&[f32]>, out: &mut [f32]) {
     assert_eq!(x.len(), shape.values(), "input must have N·C·P values");
     assert_eq!(out.len(), shape.values(), "output must have N·C·P values");
