@@ -107,6 +107,25 @@ Examples:
         #[arg(long, value_delimiter = ',', value_name = "SCALE,…", allow_negative_numbers = true)]
         scales: Vec<f64>,
     },
+    /// One call of a trained denoiser on arrays.
+    #[command(after_help = "\
+Examples:
+  softly denoise runs/scd --input x.npy --sigma s.npy --out d.npy
+The input is [N, C, H, W] in the network's normalised units (points are 1×1 images), sigma is [N].")]
+    Denoise {
+        /// A run folder or a snapshot file.
+        #[arg(value_name = "RUN|SNAPSHOT")]
+        model: PathBuf,
+        /// Noisy fields [N, C, H, W].
+        #[arg(long, value_name = "FILE")]
+        input: PathBuf,
+        /// Their noise levels [N].
+        #[arg(long, value_name = "FILE")]
+        sigma: PathBuf,
+        /// File for the estimates of the clean fields, [N, C, H, W].
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
     /// The residual of arrays under a constraint.
     #[command(after_help = "\
 Examples:
@@ -137,6 +156,14 @@ The arrays are [H, W] or [N, H, W]; only the [constraint] table of the file is u
         #[command(subcommand)]
         kind: Distance,
     },
+    /// Time and memory of a training step, a denoiser call or a batch of samples, on synthetic data.
+    #[command(after_help = "\
+Examples:
+  softly bench train-step --preset circle-paper --method scd --threads 1
+  softly bench denoise --preset darcy-paper --batch 4 --json
+  softly bench train-step --preset circle-demo --rounds 1000   does memory grow?
+The data are random plane waves of the preset's shape; nothing is generated or written.")]
+    Bench(Bench),
     /// Versions, device and threads.
     #[command(after_help = "Example:\n  softly info --json")]
     Info,
@@ -198,6 +225,34 @@ pub struct Source {
     /// Change one setting, e.g. train.rate=1e-3; may be repeated.
     #[arg(long = "set", value_name = "A.B=C")]
     pub settings: Vec<String>,
+}
+
+/// What to measure.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// The work of one round.
+    #[arg(value_name = "WORK")]
+    pub work: BenchWork,
+    /// The configuration to measure.
+    #[command(flatten)]
+    pub source: Source,
+    /// Samples per round, instead of the training's batch.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub batch: Option<u32>,
+    /// Rounds to measure, after a warm-up.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub rounds: u32,
+}
+
+/// The work of one round.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum BenchWork {
+    /// A whole training step: noise, forward, backward, optimiser, average.
+    TrainStep,
+    /// One denoiser call, without gradients.
+    Denoise,
+    /// A batch of samples with the configured sampler.
+    Sample,
 }
 
 /// What to sample from and how.

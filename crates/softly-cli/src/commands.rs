@@ -25,8 +25,10 @@ use softly::wasserstein::w1;
 use softly_pde::grid::Grid;
 
 use crate::arguments::{Arguments, Command, Distance, Reproduce, Sampling, ScaleName, Source, Study};
+use crate::bench_command;
 use crate::circle_report;
 use crate::data_commands;
+use crate::denoise_command;
 use crate::progress::{Bar, say};
 use crate::solve_commands;
 use crate::trainer;
@@ -52,9 +54,11 @@ fn dispatch(command: Command, json: bool) -> Result<()> {
         Command::Train { source, out } => train_model(&source, &out, json),
         Command::Sample { sampling, out } => sample(&sampling, &out, json),
         Command::Eval { sampling, sets, scales } => eval(&sampling, sets as usize, &scales, json),
+        Command::Denoise { model, input, sigma, out } => denoise_command::run(&model, &input, &sigma, &out, json),
         Command::Residual { config, fields, out } => residual(&config, &fields, out.as_deref()),
         Command::Solve { kind } => solve_commands::run(kind, json),
         Command::Distance { kind: Distance::W1 { a, b } } => distance(&a, &b),
+        Command::Bench(bench) => bench_command::run(&bench, json),
         Command::Info => {
             info(json);
             Ok(())
@@ -66,7 +70,8 @@ fn dispatch(command: Command, json: bool) -> Result<()> {
     }
 }
 
-fn device() -> Device {
+/// Where tensors live.
+pub fn device() -> Device {
     Device::flex()
 }
 
@@ -91,7 +96,7 @@ pub fn catch_interrupt() {
 }
 
 /// A description of this run of the program.
-fn run_info(seed: u64) -> RunInfo {
+pub fn run_info(seed: u64) -> RunInfo {
     RunInfo {
         version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("SOFTLY_COMMIT").into(),

@@ -1,9 +1,11 @@
 //! The `softly` program: train, sample and judge diffusion models that know their PDE softly.
 
 mod arguments;
+mod bench_command;
 mod circle_report;
 mod commands;
 mod data_commands;
+mod denoise_command;
 mod progress;
 mod solve_commands;
 mod trainer;

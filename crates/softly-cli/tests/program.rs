@@ -109,13 +109,14 @@ fn run() -> String {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 17] = [
+    let commands: [&[&str]; 19] = [
         &[],
         &["reproduce"],
         &["presets"],
         &["train"],
         &["sample"],
         &["eval"],
+        &["denoise"],
         &["residual"],
         &["distance"],
         &["distance", "w1"],
@@ -125,6 +126,7 @@ fn every_command_has_help_with_an_example() {
         &["solve"],
         &["solve", "darcy"],
         &["solve", "helmholtz"],
+        &["bench"],
         &["info"],
         &["completions"],
     ];
@@ -393,6 +395,116 @@ fn sample_i_is_the_same_in_any_range_batch_and_number_of_threads() {
     assert_eq!(draw("batches", &["--count", "10", "--batch", "3", "--threads", "2"]), ten);
     assert_eq!(draw("one", &["--count", "10", "--batch", "1", "--threads", "1"]), ten);
     assert_ne!(draw("seed", &["--count", "10", "--seed", "1"]), ten);
+}
+
+#[test]
+fn denoising_at_low_noise_keeps_the_input_and_depends_on_nothing_else_in_the_batch() {
+    let home = TempDir::new().unwrap();
+    let at = home.path();
+    fs::write(at.join("plain.toml"), "[data]\ncount = 20\n[train]\niterations = 2\nbatch = 4\n").unwrap();
+    succeed(at, &["train", "--config", "plain.toml", "--out", "plain"]);
+    let count = 70;
+    let x: Vec<f64> = (0..2 * count).map(|i| f64::from(i * 37 % 100) / 50.0 - 1.0).collect();
+    let sigma: Vec<f64> = (0..count).map(|i| if i % 2 == 0 { 1e-6 } else { 0.5 + f64::from(i) }).collect();
+    write_f64(&at.join("x.npy"), &format!("({count}, 2, 1, 1)"), &x);
+    write_f64(&at.join("s.npy"), &format!("({count},)"), &sigma);
+    let denoise = |x: &str, s: &str, out: &str| {
+        let said = succeed_json(at, &["denoise", "plain", "--input", x, "--sigma", s, "--out", out, "--json"]);
+        (said["n"].as_u64().unwrap(), read_f32(&at.join(out)))
+    };
+    let (n, all) = denoise("x.npy", "s.npy", "d.npy");
+    assert_eq!((n, all.len()), (count as u64, x.len()));
+    for (i, pair) in all.chunks_exact(2).enumerate().step_by(2) {
+        // D(x; σ) = x + O(σ) without a constraint.
+        assert!((f64::from(pair[0]) - x[2 * i]).abs() < 1e-5 && (f64::from(pair[1]) - x[2 * i + 1]).abs() < 1e-5);
+    }
+    // Far above the data the input hardly counts: c_skip = σd²/(σ² + σd²).
+    assert!(all.chunks_exact(2).skip(1).step_by(2).all(|p| p[0].hypot(p[1]) < 2.0));
+    assert!((f64::from(all[2]) - x[2]).abs() > 1e-3 && (f64::from(all[3]) - x[3]).abs() > 1e-3);
+    // The 67th of the batch alone, in single precision.
+    let one: Vec<u8> = x[132..134].iter().flat_map(|&v| (v as f32).to_le_bytes()).collect();
+    write_npy(&at.join("one.npy"), "<f4", "(1, 2, 1, 1)", &one);
+    write_f64(&at.join("its.npy"), "(1,)", &sigma[66..67]);
+    let (_, alone) = denoise("one.npy", "its.npy", "e.npy");
+    assert!(alone.iter().zip(&all[132..134]).all(|(a, b)| (a - b).abs() < 1e-5), "{alone:?} {:?}", &all[132..134]);
+    let stdout = succeed(at, &["denoise", "plain", "--input", "x.npy", "--sigma", "s.npy", "--out", "d.npy"]);
+    assert_eq!(stdout.trim(), "d.npy");
+}
+
+#[test]
+fn denoising_that_cannot_work_is_refused() {
+    let home = TempDir::new().unwrap();
+    let at = home.path();
+    let run = run();
+    write_f64(&at.join("x.npy"), "(2, 2, 1, 1)", &[0.1, 0.2, 0.3, 0.4]);
+    write_f64(&at.join("s.npy"), "(2,)", &[0.5, 1.0]);
+    let refused = |x: &str, s: &str, needles: &[&str]| {
+        refuse(at, &["denoise", &run, "--input", x, "--sigma", s, "--out", "d.npy"], needles);
+    };
+    write_f64(&at.join("flat.npy"), "(2, 2)", &[0.0; 4]);
+    refused("flat.npy", "s.npy", &["flat.npy (input)", "[N, 2, 1, 1]", "[2, 2]"]);
+    write_f64(&at.join("wide.npy"), "(1, 2, 1, 2)", &[0.0; 4]);
+    refused("wide.npy", "s.npy", &["wide.npy (input)", "[1, 2, 1, 2]"]);
+    write_f64(&at.join("none.npy"), "(0, 2, 1, 1)", &[]);
+    refused("none.npy", "s.npy", &["none.npy (input)", "N ≥ 1"]);
+    write_f64(&at.join("nan.npy"), "(2, 2, 1, 1)", &[0.0, 1.0, f64::NAN, 0.0]);
+    refused("nan.npy", "s.npy", &["nan.npy (input)", "NaN at position 2"]);
+    write_f64(&at.join("three.npy"), "(3,)", &[1.0; 3]);
+    refused("x.npy", "three.npy", &["three.npy (sigma)", "expected [2]", "[3]"]);
+    write_f64(&at.join("zero.npy"), "(2,)", &[1.0, 0.0]);
+    refused("x.npy", "zero.npy", &["zero.npy (sigma)", "positive", "0 at position 1"]);
+    write_f64(&at.join("infinite.npy"), "(2,)", &[f64::INFINITY, 1.0]);
+    refused("x.npy", "infinite.npy", &["infinite.npy (sigma)", "inf"]);
+    refused("x.npy", "absent.npy", &["absent.npy"]);
+    refuse(at, &["denoise", &run, "--input", "x.npy", "--out", "d.npy"], &["--sigma"]);
+    let arguments = ["denoise", "x.npy", "--input", "x.npy", "--sigma", "s.npy", "--out", "d.npy"];
+    refuse(at, &arguments, &["x.npy", "hint:"]);
+}
+
+#[test]
+fn benchmarks_report_times_sizes_and_memory() {
+    let home = TempDir::new().unwrap();
+    let at = home.path();
+    for (work, method, parameters) in
+        [("train-step", "scd", 22_451), ("denoise", "vanilla", 21_250), ("sample", "scd", 22_451)]
+    {
+        let arguments =
+            ["bench", work, "--preset", "circle-demo", "--method", method, "--batch", "16", "--rounds", "7"];
+        let said =
+            succeed_json(at, &[&arguments[..], &["--set", "sampler.steps=4", "--threads", "1", "--json"]].concat());
+        let number = |key: &str| said[key].as_f64().unwrap_or_else(|| panic!("{key} in {said}"));
+        assert!(number("seconds_min") > 0.0 && number("seconds_min") <= number("seconds_median"), "{said}");
+        assert!(number("seconds_median") <= number("seconds_max"), "{said}");
+        assert!((number("samples_per_second") * number("seconds_median") / 16.0 - 1.0).abs() < 1e-9, "{said}");
+        assert_eq!((&said["work"], &said["parameters"]), (&Value::from(work), &Value::from(parameters)));
+        assert_eq!((&said["batch"], &said["rounds"], &said["threads"]), (&16.into(), &7.into(), &1.into()));
+        assert_eq!(said["shape"], serde_json::json!([2, 1, 1]));
+        if cfg!(target_os = "linux") {
+            assert!(number("peak_rss_bytes") >= number("rss_end_bytes") && number("rss_tenth_bytes") > 1e6, "{said}");
+        }
+    }
+    let text = succeed(at, &["bench", "denoise", "--preset", "darcy-demo", "--batch", "2", "--rounds", "1"]);
+    assert!(text.contains("2 samples of 2×16×16") && text.contains("samples/s") && text.contains("memory"), "{text}");
+    assert!(contents(at).is_empty(), "benchmarks write nothing");
+
+    let bench = |extra: &[&'static str]| [&["bench", "train-step", "--preset", "circle-demo"], extra].concat();
+    refuse(at, &bench(&["--rounds", "0"]), &["--rounds"]);
+    refuse(at, &bench(&["--batch", "0"]), &["--batch"]);
+    refuse(at, &bench(&["--method", "sdc"]), &["--method", "did you mean `scd`?"]);
+    refuse(at, &bench(&["--set", "data.path=absent"]), &["absent"]);
+    refuse(at, &["bench", "train-step"], &["--preset"]);
+    refuse(at, &["bench", "training", "--preset", "circle-demo"], &["training", "train-step"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_is_flat_over_a_thousand_training_steps() {
+    let home = TempDir::new().unwrap();
+    let arguments = ["bench", "train-step", "--preset", "circle-demo", "--method", "scd", "--rounds", "1000", "--json"];
+    let said = succeed_json(home.path(), &arguments);
+    let number = |key: &str| said[key].as_f64().unwrap();
+    // A leak of a single activation per step would be 1,000 × 128 × 128 × 4 bytes.
+    assert!(number("rss_end_bytes") < number("rss_tenth_bytes") + 4e6, "{said}");
 }
 
 #[test]
