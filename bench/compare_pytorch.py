@@ -238,6 +238,7 @@ def compare(program, case, variants, rounds, steps, limit):
     ratios = [t / o["seconds_median"] for t, o in zip(middle[best], ours)]
     peak = {variant: max(r["peak_rss_bytes"] for r in all_rounds) for variant, all_rounds in theirs.items()}
     our_peak = max(o["peak_rss_bytes"] for o in ours)
+    imported = max(r["imported_rss_bytes"] for r in theirs[best])
     summary = lambda least, medians: {  # noqa: E731
         "min": round(1e3 * least, 3),
         "median": round(1e3 * statistics.median(medians), 3),
@@ -257,8 +258,9 @@ def compare(program, case, variants, rounds, steps, limit):
         "ratio_of_minima": round(min(min(r["seconds"]) for r in theirs[best]) / min(o["seconds_min"] for o in ours), 3),
         "softly_peak_rss_bytes": our_peak,
         "pytorch_peak_rss_bytes": peak,
-        "pytorch_imported_rss_bytes": max(r["imported_rss_bytes"] for r in theirs[best]),
+        "pytorch_imported_rss_bytes": imported,
         "memory_ratio": round(min(peak.values()) / our_peak, 3),
+        "memory_ratio_without_imports": round((min(peak.values()) - imported) / our_peak, 3),
     }
 
 

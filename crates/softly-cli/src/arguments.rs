@@ -111,7 +111,9 @@ Examples:
     #[command(after_help = "\
 Examples:
   softly denoise runs/scd --input x.npy --sigma s.npy --out d.npy
-The input is [N, C, H, W] in the network's normalised units (points are 1×1 images), sigma is [N].")]
+  softly denoise edm2.safetensors --input x.npy --sigma s.npy --out d.npy
+Weights of EDM2 networks are read, too: PyTorch's names, with img_resolution, img_channels, model_channels, channel_mult,
+num_blocks, attn_resolutions and sigma_data in the header. The input is [N, C, H, W] in the network's normalised units (points are 1×1 images), sigma is [N].")]
     Denoise {
         /// A run folder or a snapshot file.
         #[arg(value_name = "RUN|SNAPSHOT")]

@@ -461,6 +461,114 @@ fn denoising_that_cannot_work_is_refused() {
     refuse(at, &arguments, &["x.npy", "hint:"]);
 }
 
+/// Weights, inputs and outputs of a published network.
+const EDM2: &[u8] = include_bytes!("../../softly/tests/data/edm2_16_c32.safetensors");
+
+/// The header of a `.safetensors` file and the bytes behind it.
+fn safetensors(file: &[u8]) -> (Value, &[u8]) {
+    let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    (serde_json::from_slice(&file[8..8 + length]).unwrap(), &file[8 + length..])
+}
+
+/// The bytes of one tensor.
+fn tensor<'a>(header: &Value, data: &'a [u8], name: &str) -> &'a [u8] {
+    let [from, to] = [0, 1].map(|i| header[name]["data_offsets"][i].as_u64().unwrap() as usize);
+    &data[from..to]
+}
+
+/// A file with some tensors of [`EDM2`] under new names, and changed metadata.
+fn write_edm2(
+    path: &Path,
+    rename: impl Fn(&str) -> Option<String>,
+    change: impl Fn(&mut serde_json::Map<String, Value>),
+) {
+    let (header, data) = safetensors(EDM2);
+    let mut metadata = header["__metadata__"].as_object().unwrap().clone();
+    change(&mut metadata);
+    let (mut new, mut bytes) = (serde_json::Map::new(), Vec::new());
+    new.insert("__metadata__".into(), metadata.into());
+    for (name, entry) in header.as_object().unwrap() {
+        if let Some(renamed) = rename(name) {
+            let from = bytes.len();
+            bytes.extend(tensor(&header, data, name));
+            let mut entry = entry.clone();
+            entry["data_offsets"] = serde_json::json!([from, bytes.len()]);
+            new.insert(renamed, entry);
+        }
+    }
+    let header = serde_json::to_vec(&new).unwrap();
+    fs::write(path, [&(header.len() as u64).to_le_bytes()[..], &header, &bytes].concat()).unwrap();
+}
+
+#[test]
+fn edm2_weights_denoise_as_published() {
+    let home = TempDir::new().unwrap();
+    let at = home.path();
+    let (header, data) = safetensors(EDM2);
+    write_npy(&at.join("x.npy"), "<f4", "(3, 2, 16, 16)", tensor(&header, data, "io.x"));
+    write_npy(&at.join("s.npy"), "<f4", "(3,)", tensor(&header, data, "io.sigma"));
+    let strip = |name: &str| name.strip_prefix("net.").map(ToString::to_string);
+    write_edm2(&at.join("plain.safetensors"), strip, |_| ());
+    // The reference file itself holds inputs and outputs, too, and its weights are called `net.…`.
+    fs::write(at.join("reference.safetensors"), EDM2).unwrap();
+    // As a network without the log-variance of the loss, and with a note that other programs add.
+    let network = |name: &str| strip(name).filter(|n| n.starts_with("unet."));
+    write_edm2(&at.join("network.safetensors"), network, |m| drop(m.insert("format".into(), "pt".into())));
+    let expected: Vec<f32> = tensor(&header, data, "io.denoised")
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+        .collect();
+    let size = expected.iter().fold(0.0_f32, |size, v| size.max(v.abs()));
+    for name in ["plain", "reference", "network"] {
+        let file = format!("{name}.safetensors");
+        succeed(at, &["denoise", &file, "--input", "x.npy", "--sigma", "s.npy", "--out", "d.npy"]);
+        let found = read_f32(&at.join("d.npy"));
+        assert_eq!(found.len(), expected.len());
+        let error = found.iter().zip(&expected).fold(0.0_f32, |error, (a, b)| error.max((a - b).abs())) / size;
+        assert!(error < 1e-5, "{name}: {error}");
+    }
+}
+
+#[test]
+fn edm2_weights_that_do_not_fit_their_header_are_refused() {
+    let home = TempDir::new().unwrap();
+    let at = home.path();
+    write_npy(&at.join("x.npy"), "<f4", "(1, 2, 16, 16)", &[0; 2048]);
+    write_npy(&at.join("s.npy"), "<f4", "(1,)", &1.0_f32.to_le_bytes());
+    let strip = |name: &str| name.strip_prefix("net.").map(ToString::to_string);
+    let refused = |needles: &[&str]| {
+        let arguments = ["denoise", "w.safetensors", "--input", "x.npy", "--sigma", "s.npy", "--out", "d.npy"];
+        refuse(at, &arguments, &[&["w.safetensors"], needles].concat());
+    };
+    for (key, value, needles) in [
+        ("img_resolution", "32", &["unet.enc.32x32_block0", "missing"][..]),
+        ("img_resolution", "sixteen", &["`img_resolution` is broken", "`sixteen`"]),
+        ("img_channels", "3", &["unet.out_conv.weight", "[3, 32, 3, 3]", "[2, 32, 3, 3]"]),
+        ("img_channels", "0", &["`img_channels`", "at least 1"]),
+        ("model_channels", "18446744073709551615", &["unet.out_conv.weight"]),
+        ("model_channels", "48", &["[2, 48, 3, 3]", "[2, 32, 3, 3]"]),
+        ("channel_mult", "[1, 3]", &["unet.enc.8x8_block0.conv_res1.weight", "[96, 96, 3, 3]", "[64, 64, 3, 3]"]),
+        ("channel_mult", "[]", &["`channel_mult`", "at least 1"]),
+        ("num_blocks", "1000000000000", &["unet.enc.16x16_block1.conv_res1.weight", "missing"]),
+        ("num_blocks", "-1", &["`num_blocks` is broken", "`-1`"]),
+        ("attn_resolutions", "[]", &["unet.", "attn_", "unknown to the model"]),
+        ("sigma_data", "0", &["sigma_data", "positive", "0"]),
+    ] {
+        write_edm2(&at.join("w.safetensors"), strip, |m| drop(m.insert(key.into(), value.into())));
+        refused(needles);
+    }
+    write_edm2(&at.join("w.safetensors"), strip, |m| drop(m.remove("num_blocks")));
+    refused(&["the header has no `num_blocks`"]);
+    write_edm2(&at.join("w.safetensors"), |n| strip(n).filter(|n| !n.contains("in1.emb_gain")), |_| ());
+    refused(&["unet.dec.8x8_in1.emb_gain", "missing"]);
+    write_edm2(&at.join("w.safetensors"), strip, |m| m.clear());
+    refused(&["no softly header", "hint:"]);
+    write_edm2(&at.join("w.safetensors"), strip, |_| ());
+    write_npy(&at.join("x.npy"), "<f4", "(1, 2, 8, 8)", &[0; 512]);
+    let arguments = ["denoise", "w.safetensors", "--input", "x.npy", "--sigma", "s.npy", "--out", "d.npy"];
+    refuse(at, &arguments, &["x.npy (input)", "[N, 2, 16, 16]", "[1, 2, 8, 8]"]);
+}
+
 #[test]
 fn benchmarks_report_times_sizes_and_memory() {
     let home = TempDir::new().unwrap();

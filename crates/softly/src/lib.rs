@@ -12,6 +12,7 @@ pub mod dataset_folder;
 pub mod ddpm;
 pub mod denoiser;
 pub mod device;
+pub mod edm2_file;
 pub mod error;
 pub mod files;
 pub mod generate;
