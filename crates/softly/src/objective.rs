@@ -94,7 +94,7 @@ pub struct Objective {
 impl Default for Objective {
     fn default() -> Self {
         Self {
-            noise: NoiseDist::TruncLogNormal { mean: -2.0, std: 1.7, min: None },
+            noise: NoiseDist::TruncLogNormal { mean: -2.0, std: 1.7, min: None, stratified: false },
             weight: Weight::Edm,
             regulariser: None,
         }
