@@ -365,6 +365,17 @@ impl SoftConstraint {
         };
         self.parts.iter().map(values).collect()
     }
+
+    /// The same values at their nodes, one `[H, W]` per formula, not a number where the formula does not count.
+    pub fn residual_maps(&self, fields: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let counts = |part: &Part, node: usize| part.weights.as_ref().is_none_or(|weights| weights[node] != 0.0);
+        let map = |(part, values): (&Part, Vec<f64>)| {
+            let mut values = values.into_iter();
+            let value = |node| if counts(part, node) { values.next() } else { None }.unwrap_or(f64::NAN);
+            (0..self.grid.len()).map(value).collect()
+        };
+        self.parts.iter().zip(self.residual_values(fields)).map(map).collect()
+    }
 }
 
 impl Part {
@@ -385,7 +396,8 @@ fn full(value: Tensor<3>, x: &Tensor<4>) -> Tensor<3> {
 }
 
 impl ConstraintConfig {
-    fn residuals(&self) -> Vec<ResidualConfig> {
+    /// The formulas with their regions.
+    pub fn residuals(&self) -> Vec<ResidualConfig> {
         match &self.residual {
             Residuals::One(formula) => {
                 vec![ResidualConfig { formula: formula.clone(), region: Region::All, weight: 1.0 }]
