@@ -95,7 +95,9 @@ Examples:
     #[command(after_help = "\
 Examples:
   softly eval runs/scd
-  softly eval runs/vanilla --scales 0.01,0.05,0.2  with DPS guidance at several scales")]
+  softly eval runs/vanilla --scales 0.01,0.05,0.2  with DPS guidance at several scales
+  softly eval runs/darcy --count 256 --metrics residual,nll
+  softly eval runs/darcy --set constraint.parameters.flow=15.0 --guidance 1e-4")]
     Eval {
         /// What to sample from.
         #[command(flatten)]
@@ -106,6 +108,12 @@ Examples:
         /// Guidance scales to compare, for a model without guidance of its own.
         #[arg(long, value_delimiter = ',', value_name = "SCALE,…", allow_negative_numbers = true)]
         scales: Vec<f64>,
+        /// Dataset folder to compare with, instead of the run's own data (models of fields).
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
+        /// What to measure of a model of fields, besides its samples.
+        #[arg(long, value_delimiter = ',', value_name = "METRIC,…")]
+        metrics: Vec<MetricName>,
     },
     /// One call of a trained denoiser on arrays.
     #[command(after_help = "\
@@ -198,6 +206,10 @@ pub struct Reproduce {
 pub enum Study {
     /// Points on a circle, a dented and a chopped one.
     Circle,
+    /// Darcy flow, with the strength of its source told right and wrong.
+    Darcy,
+    /// The Helmholtz equation, with an uncertain wave number.
+    Helmholtz,
 }
 
 /// How much of a study.
@@ -284,6 +296,20 @@ pub struct Sampling {
     /// Samples per batch; the samples do not depend on it.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub batch: u32,
+    /// Set any value of the run's configuration (a.b.c=value), for example another constraint; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+}
+
+/// What is measured of a model of fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MetricName {
+    /// Residual of samples, solver error, boundary, neighbours. Always on.
+    Residual,
+    /// Marginals, amplitudes and spectra. Always on.
+    Marginals,
+    /// Likelihood by the probability-flow ODE, variational bound, loss by noise level.
+    Nll,
 }
 
 /// Which distance.

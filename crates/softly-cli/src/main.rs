@@ -6,7 +6,10 @@ mod circle_report;
 mod commands;
 mod data_commands;
 mod denoise_command;
+mod field_eval_command;
+mod field_report;
 mod progress;
+mod reproduce_command;
 mod solve_commands;
 mod trainer;
 

@@ -260,6 +260,18 @@ impl SoftConstraint {
             .collect()
     }
 
+    /// Mean |R| over the nodes that count, of every sample; `x` is normalised `[N, C, H, W]`.
+    pub fn mean_abs(&self, x: &Tensor<4>) -> Vec<f64> {
+        let n = x.dims()[0];
+        let mut sums = vec![0.0; n];
+        for residual in self.residuals(x) {
+            let [_, h, w] = residual.dims();
+            let part = crate::parameter::to_vec_f64(residual.abs().reshape([n, h * w]).sum_dim(1));
+            sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+        }
+        sums.into_iter().map(|sum| sum / self.nodes as f64).collect()
+    }
+
     /// ‖R(x)‖ = −log l_c(x) of every sample; `x` is normalised `[N, C, H, W]`, the result `[N]`.
     pub fn norm(&self, x: Tensor<4>) -> Tensor<1> {
         self.norm_of(&self.residuals(&x))
