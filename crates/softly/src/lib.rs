@@ -4,6 +4,7 @@
 //! [`objective::Objective`] (denoising score matching, or with PIDM's regulariser) and a [`sampler::Sampler`] (Heun, or
 //! with guidance).
 
+pub mod absolute_algebra;
 pub mod circle_study;
 pub mod config;
 pub mod constraint;
@@ -12,10 +13,12 @@ pub mod dataset_folder;
 pub mod ddpm;
 pub mod denoiser;
 pub mod device;
+pub mod direction;
 pub mod error;
 pub mod files;
 pub mod generate;
 pub mod generators;
+pub mod gradient_direction;
 pub mod inspect;
 pub mod mlp;
 pub mod model;

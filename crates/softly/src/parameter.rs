@@ -6,13 +6,14 @@ use burn::tensor::{Device, Gradients, Tensor, TensorData};
 #[derive(Debug, Clone)]
 pub struct Parameter<const D: usize> {
     tensor: Tensor<D>,
+    rate: f64,
 }
 
 impl<const D: usize> Parameter<D> {
     /// A parameter with the given row-major values. Gradients are tracked when the device does so.
     pub fn new(values: Vec<f32>, shape: [usize; D], device: &Device) -> Self {
         let tensor = Tensor::from_data(TensorData::new(values, shape), device);
-        Self { tensor: if device.is_autodiff() { tensor.require_grad() } else { tensor } }
+        Self { tensor: if device.is_autodiff() { tensor.require_grad() } else { tensor }, rate: 1.0 }
     }
 
     /// The value, to compute with.
@@ -29,6 +30,10 @@ pub trait AnyParameter {
     fn values(&self) -> Vec<f32>;
     /// Replaces the values, row-major.
     fn set(&mut self, values: Vec<f32>);
+    /// Its learning rate, as a multiple of the run's; 1 at first.
+    fn rate(&self) -> f64;
+    /// Changes its learning rate.
+    fn set_rate(&mut self, rate: f64);
     /// Takes the parameter's gradient out of `gradients`; `None` if the loss does not depend on it.
     fn take_gradient(&self, gradients: &mut Gradients) -> Option<Vec<f32>>;
 }
@@ -43,7 +48,15 @@ impl<const D: usize> AnyParameter for Parameter<D> {
     }
 
     fn set(&mut self, values: Vec<f32>) {
-        *self = Self::new(values, self.tensor.dims(), &self.tensor.device());
+        *self = Self { rate: self.rate, ..Self::new(values, self.tensor.dims(), &self.tensor.device()) };
+    }
+
+    fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    fn set_rate(&mut self, rate: f64) {
+        self.rate = rate;
     }
 
     fn take_gradient(&self, gradients: &mut Gradients) -> Option<Vec<f32>> {
