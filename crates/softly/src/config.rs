@@ -16,6 +16,7 @@ use crate::optimizer::{Adam, Ema, Schedule};
 use crate::sampler::{Sampler, Solver};
 use crate::scd::{Auto, Lambda, ScdConfig};
 use crate::toy::Shape;
+use crate::unet::UNetConfig;
 
 /// Everything that defines a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -157,6 +158,8 @@ pub enum BackboneConfig {
         /// Noise levels.
         levels: usize,
     },
+    /// EDM2's magnitude-preserving U-Net for fields on a grid.
+    Unet(UNetConfig),
 }
 
 /// How training proceeds.
@@ -354,6 +357,8 @@ impl Config {
                 at_least_one("denoiser.backbone.hidden", hidden as u64)?;
                 at_least_one("denoiser.backbone.levels", levels as u64)?;
             }
+            // Checked with the grid when it is built.
+            BackboneConfig::Unet(_) => {}
         }
         let levels = matches!(self.denoiser.backbone, BackboneConfig::LevelMlp { .. });
         if levels != (self.denoiser.precondition == PreconditionKind::Ddpm) {

@@ -261,6 +261,18 @@ impl SoftConstraint {
             .collect()
     }
 
+    /// Mean |R| over the nodes that count, of every sample; `x` is normalised `[N, C, H, W]`.
+    pub fn mean_abs(&self, x: &Tensor<4>) -> Vec<f64> {
+        let n = x.dims()[0];
+        let mut sums = vec![0.0; n];
+        for residual in self.residuals(x) {
+            let [_, h, w] = residual.dims();
+            let part = crate::parameter::to_vec_f64(residual.abs().reshape([n, h * w]).sum_dim(1));
+            sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+        }
+        sums.into_iter().map(|sum| sum / self.nodes as f64).collect()
+    }
+
     /// ‖R(x)‖ = −log l_c(x) of every sample; `x` is normalised `[N, C, H, W]`, the result `[N]`.
     pub fn norm(&self, x: Tensor<4>) -> Tensor<1> {
         self.norm_of(self.norm, &self.residuals(&x))
@@ -423,6 +435,17 @@ impl SoftConstraint {
         };
         self.parts.iter().map(values).collect()
     }
+
+    /// The same values at their nodes, one `[H, W]` per formula, not a number where the formula does not count.
+    pub fn residual_maps(&self, fields: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let counts = |part: &Part, node: usize| part.weights.as_ref().is_none_or(|weights| weights[node] != 0.0);
+        let map = |(part, values): (&Part, Vec<f64>)| {
+            let mut values = values.into_iter();
+            let value = |node| if counts(part, node) { values.next() } else { None }.unwrap_or(f64::NAN);
+            (0..self.grid.len()).map(value).collect()
+        };
+        self.parts.iter().zip(self.residual_values(fields)).map(map).collect()
+    }
 }
 
 impl Part {
@@ -443,7 +466,8 @@ pub(crate) fn full(value: Tensor<3>, x: &Tensor<4>) -> Tensor<3> {
 }
 
 impl ConstraintConfig {
-    pub(crate) fn residuals(&self) -> Vec<ResidualConfig> {
+    /// The formulas with their regions.
+    pub fn residuals(&self) -> Vec<ResidualConfig> {
         match &self.residual {
             Residuals::One(formula) => {
                 vec![ResidualConfig { formula: formula.clone(), region: Region::All, weight: 1.0 }]

@@ -18,6 +18,7 @@ use crate::mlp::{LevelMlp, Mlp};
 use crate::noise::NoiseDist;
 use crate::random::{Purpose, Stream};
 use crate::scd::{Gamma, Lambda, ScdConfig, SoftlyConstrained};
+use crate::unet::UNet;
 use crate::units::Units;
 
 /// What a model needs to know of its data.
@@ -110,11 +111,12 @@ impl Blueprint {
         // The base and γ have streams of their own: SCD's base starts from vanilla's very weights.
         let mut stream = Stream::new(config.train.seed, Purpose::Weights, 0);
         let channels = shape.iter().product();
-        let backbone: Box<dyn Backbone> = match config.denoiser.backbone {
-            BackboneConfig::Mlp { hidden } => Box::new(Mlp::new(channels, hidden, &mut stream, device)),
+        let backbone: Box<dyn Backbone> = match &config.denoiser.backbone {
+            BackboneConfig::Mlp { hidden } => Box::new(Mlp::new(channels, *hidden, &mut stream, device)),
             BackboneConfig::LevelMlp { hidden, levels } => {
-                Box::new(LevelMlp::new(channels, hidden, levels, &mut stream, device))
+                Box::new(LevelMlp::new(channels, *hidden, *levels, &mut stream, device))
             }
+            BackboneConfig::Unet(unet) => Box::new(UNet::new(unet, shape, &mut stream, device)?),
         };
         let base: Box<dyn Denoiser> = match (config.denoiser.precondition, &config.denoiser.backbone) {
             (PreconditionKind::Ddpm, BackboneConfig::LevelMlp { levels, .. }) => Box::new(Ddpm::new(backbone, *levels)),

@@ -5,6 +5,7 @@
 
 use burn::tensor::Gradients;
 use serde::{Deserialize, Serialize};
+use softly_kernels::norm::normalize_rows;
 
 use crate::parameter::Parameters;
 
@@ -111,6 +112,8 @@ pub struct Slot {
     pub average: Vec<f32>,
     /// Learning rate as a multiple of the run's.
     pub rate: f64,
+    /// Whether every row is kept at unit root mean square.
+    pub unit_rows: bool,
 }
 
 /// The state of an optimisation.
@@ -141,6 +144,7 @@ impl Optimizer {
             slots.push(Slot {
                 name: name.to_string(),
                 shape: parameter.shape(),
+                unit_rows: parameter.unit_rows(),
                 average: value.clone(),
                 mean: zeros.clone(),
                 square: zeros,
@@ -195,6 +199,9 @@ impl Optimizer {
                     *square = b2 * *square + (1.0 - b2) * g * g;
                     *value -= rate * *mean / (square.sqrt() * root2 + eps);
                 }
+            }
+            if slot.unit_rows {
+                normalize_rows(slot.value.len() / slot.shape[0], &mut slot.value);
             }
             for (average, value) in slot.average.iter_mut().zip(&slot.value) {
                 *average = keep * *average + (1.0 - keep) * value;

@@ -214,4 +214,8 @@ impl Denoiser for SoftlyConstrained {
         let base = self.base.denoise(x.clone(), sigma);
         Some(self.gamma_at(&x, &base, sigma, &at))
     }
+
+    fn log_variance(&self, sigma: &[f64]) -> Option<Tensor<1>> {
+        self.base.log_variance(sigma)
+    }
 }
