@@ -4,6 +4,7 @@
 //! [`objective::Objective`] (denoising score matching, or with PIDM's regulariser) and a [`sampler::Sampler`] (Heun, or
 //! with guidance).
 
+pub mod absolute_algebra;
 pub mod circle_study;
 pub mod config;
 pub mod constraint;
@@ -13,6 +14,7 @@ pub mod ddpm;
 pub mod denoiser;
 pub mod denoising_loss;
 pub mod device;
+pub mod direction;
 pub mod edm2_file;
 pub mod error;
 pub mod field_eval;
@@ -21,6 +23,7 @@ pub mod field_study;
 pub mod files;
 pub mod generate;
 pub mod generators;
+pub mod gradient_direction;
 pub mod held_out;
 pub mod inspect;
 pub mod likelihood;

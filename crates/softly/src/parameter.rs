@@ -8,6 +8,7 @@ pub struct Parameter<const D: usize> {
     tensor: Tensor<D>,
     trainable: bool,
     unit_rows: bool,
+    rate: f64,
 }
 
 impl<const D: usize> Parameter<D> {
@@ -15,13 +16,13 @@ impl<const D: usize> Parameter<D> {
     pub fn new(values: Vec<f32>, shape: [usize; D], device: &Device) -> Self {
         let tensor = Tensor::from_data(TensorData::new(values, shape), device);
         let tensor = if device.is_autodiff() { tensor.require_grad() } else { tensor };
-        Self { tensor, trainable: true, unit_rows: false }
+        Self { tensor, trainable: true, unit_rows: false, rate: 1.0 }
     }
 
     /// Values that belong to the model and its files but are not learned.
     pub fn fixed(values: Vec<f32>, shape: [usize; D], device: &Device) -> Self {
         let tensor = Tensor::from_data(TensorData::new(values, shape), &device.clone().without_autodiff());
-        Self { tensor, trainable: false, unit_rows: false }
+        Self { tensor, trainable: false, unit_rows: false, rate: 1.0 }
     }
 
     /// Every row (all but the first axis) is brought to unit root mean square after each training step.
@@ -47,6 +48,10 @@ pub trait AnyParameter {
     fn trainable(&self) -> bool;
     /// Whether training keeps every row at unit root mean square.
     fn unit_rows(&self) -> bool;
+    /// Its learning rate, as a multiple of the run's; 1 at first.
+    fn rate(&self) -> f64;
+    /// Changes its learning rate.
+    fn set_rate(&mut self, rate: f64);
     /// Takes the parameter's gradient out of `gradients`; `None` if the loss does not depend on it.
     fn take_gradient(&self, gradients: &mut Gradients) -> Option<Vec<f32>>;
 }
@@ -63,7 +68,7 @@ impl<const D: usize> AnyParameter for Parameter<D> {
     fn set(&mut self, values: Vec<f32>) {
         let (shape, device) = (self.tensor.dims(), self.tensor.device());
         let new = if self.trainable { Self::new } else { Self::fixed };
-        *self = Self { unit_rows: self.unit_rows, ..new(values, shape, &device) };
+        *self = Self { unit_rows: self.unit_rows, rate: self.rate, ..new(values, shape, &device) };
     }
 
     fn trainable(&self) -> bool {
@@ -72,6 +77,14 @@ impl<const D: usize> AnyParameter for Parameter<D> {
 
     fn unit_rows(&self) -> bool {
         self.unit_rows
+    }
+
+    fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    fn set_rate(&mut self, rate: f64) {
+        self.rate = rate;
     }
 
     fn take_gradient(&self, gradients: &mut Gradients) -> Option<Vec<f32>> {
