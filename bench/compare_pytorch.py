@@ -183,7 +183,7 @@ class Torch:
 def configuration(network):
     """The options that give softly the network of a case."""
     a = NETWORKS[network]
-    backbone = f"{{kind='unet', channels={a.channels}, multipliers={a.multipliers}, blocks={a.blocks}, attention={a.attention}}}"
+    backbone = f"{{kind='unet', channels={a.channels}, multipliers={a.multipliers}, blocks={a.blocks}, attention={a.attention}, head=64}}"
     preset = {"darcy": "darcy-paper", "small": "darcy-cpu"}[network]
     return ["--preset", preset, "--method", "vanilla", "--set", f"denoiser.backbone={backbone}"]
 

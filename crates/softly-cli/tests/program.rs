@@ -608,11 +608,17 @@ fn benchmarks_report_times_sizes_and_memory() {
 #[test]
 fn memory_is_flat_over_a_thousand_training_steps() {
     let home = TempDir::new().unwrap();
-    let arguments = ["bench", "train-step", "--preset", "circle-demo", "--method", "scd", "--rounds", "1000", "--json"];
-    let said = succeed_json(home.path(), &arguments);
-    let number = |key: &str| said[key].as_f64().unwrap();
-    // A leak of a single activation per step would be 1,000 × 128 × 128 × 4 bytes.
-    assert!(number("rss_end_bytes") < number("rss_tenth_bytes") + 4e6, "{said}");
+    let network = "denoiser.backbone={kind='unet', channels=8, multipliers=[1, 2], blocks=1, attention=[8], head=16}";
+    for (preset, method, batch, setting) in
+        [("circle-demo", "scd", "128", "train.rate=1e-4"), ("darcy-demo", "vanilla", "2", network)]
+    {
+        let arguments = ["bench", "train-step", "--preset", preset, "--method", method, "--batch", batch];
+        let more = ["--set", setting, "--rounds", "1000", "--json"];
+        let said = succeed_json(home.path(), &[&arguments[..], &more[..]].concat());
+        let number = |key: &str| said[key].as_f64().unwrap();
+        // A leak of a single activation per step would be 1,000 × 2 × 8 × 16 × 16 × 4 bytes or more.
+        assert!(number("rss_end_bytes") < number("rss_tenth_bytes") + 4e6, "{said}");
+    }
 }
 
 #[test]
