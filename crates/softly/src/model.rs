@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::mlp::{LevelMlp, Mlp};
 use crate::noise::NoiseDist;
 use crate::random::{Purpose, Stream};
-use crate::scd::{Gamma, Lambda, SoftlyConstrained, automatic_lambda};
+use crate::scd::{Gamma, Lambda, ScdConfig, SoftlyConstrained, automatic_lambda};
 use crate::units::Units;
 
 /// What a model needs to know of its data.
@@ -126,7 +126,9 @@ impl Blueprint {
                     Lambda::Number(lambda) => lambda,
                     Lambda::Auto(_) => unreachable!("a blueprint has no auto left"),
                 };
-                Box::new(SoftlyConstrained::new(base, constraint.clone(), gamma, *scd, lambda, sigma_data))
+                // Detaching is for training: guidance and likelihood differentiate the denoiser as it is.
+                let scd = ScdConfig { detach: scd.detach && device.is_autodiff(), ..*scd };
+                Box::new(SoftlyConstrained::new(base, constraint.clone(), gamma, scd, lambda, sigma_data))
             }
             _ => base,
         };
