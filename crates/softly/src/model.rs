@@ -17,8 +17,7 @@ use crate::gradient_direction::{GradientDirection, automatic_lambda};
 use crate::mlp::{LevelMlp, Mlp};
 use crate::noise::NoiseDist;
 use crate::random::{Purpose, Stream};
-use crate::scd::{Gamma, Lambda, ScdConfig, SoftlyConstrained};
-use crate::unet::UNet;
+use crate::scd::{Gamma, Lambda, ScdConfig, SoftlyConstrained, automatic_lambda};
 use crate::units::Units;
 
 /// What a model needs to know of its data.
@@ -126,9 +125,13 @@ impl Blueprint {
             (Some(scd), Some(constraint)) => {
                 let mut stream = Stream::new(config.train.seed, Purpose::Weights, 1);
                 let gamma = Gamma::new(scd, shape, &mut stream, device);
-                let directions = scd.directions.iter().map(|&kind| Self::direction(kind, scd, constraint));
-                let directions = directions.collect::<Result<_>>()?;
-                Box::new(SoftlyConstrained::new(base, constraint.clone(), directions, gamma, scd.clone(), sigma_data))
+                let lambda = match scd.lambda {
+                    Lambda::Number(lambda) => lambda,
+                    Lambda::Auto(_) => unreachable!("a blueprint has no auto left"),
+                };
+                // Detaching is for training: guidance and likelihood differentiate the denoiser as it is.
+                let scd = ScdConfig { detach: scd.detach && device.is_autodiff(), ..*scd };
+                Box::new(SoftlyConstrained::new(base, constraint.clone(), gamma, scd, lambda, sigma_data))
             }
             _ => base,
         };
