@@ -23,6 +23,7 @@ pub mod field_study;
 pub mod files;
 pub mod generate;
 pub mod generators;
+pub mod gradient_direction;
 pub mod held_out;
 pub mod inspect;
 pub mod likelihood;

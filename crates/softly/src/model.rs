@@ -17,7 +17,8 @@ use crate::gradient_direction::{GradientDirection, automatic_lambda};
 use crate::mlp::{LevelMlp, Mlp};
 use crate::noise::NoiseDist;
 use crate::random::{Purpose, Stream};
-use crate::scd::{Gamma, Lambda, ScdConfig, SoftlyConstrained, automatic_lambda};
+use crate::scd::{Gamma, Lambda, ScdConfig, SoftlyConstrained};
+use crate::unet::UNet;
 use crate::units::Units;
 
 /// What a model needs to know of its data.
@@ -124,19 +125,18 @@ impl Blueprint {
         let denoiser = match (&config.denoiser.scd, &constraint) {
             (Some(scd), Some(constraint)) => {
                 let mut stream = Stream::new(config.train.seed, Purpose::Weights, 1);
-                let gamma = Gamma::new(scd, shape, &mut stream, device);
-                let lambda = match scd.lambda {
-                    Lambda::Number(lambda) => lambda,
-                    Lambda::Auto(_) => unreachable!("a blueprint has no auto left"),
-                };
+                let gamma = Gamma::new(scd, shape, &mut stream, device)?;
+                let directions = scd.directions.iter().map(|&kind| Self::direction(kind, scd, constraint));
+                let directions = directions.collect::<Result<_>>()?;
                 // Detaching is for training: guidance and likelihood differentiate the denoiser as it is.
-                let scd = ScdConfig { detach: scd.detach && device.is_autodiff(), ..*scd };
-                Box::new(SoftlyConstrained::new(base, constraint.clone(), gamma, scd, lambda, sigma_data))
+                let scd = ScdConfig { detach: scd.detach && device.is_autodiff(), ..scd.clone() };
+                Box::new(SoftlyConstrained::new(base, constraint.clone(), directions, gamma, scd, sigma_data))
             }
             _ => base,
         };
         Ok(Model { denoiser, constraint, sigma_data, shape })
     }
+
     fn direction(kind: DirectionKind, scd: &ScdConfig, constraint: &Arc<SoftConstraint>) -> Result<Box<dyn Direction>> {
         match kind {
             DirectionKind::Gradient => {

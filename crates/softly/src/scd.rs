@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::constraint::SoftConstraint;
 use crate::denoiser::{Denoiser, Precondition, per_sample};
 use crate::direction::{Direction, DirectionKind};
+use crate::error::{Error, Result};
 pub use crate::gradient_direction::{Damping, Scale, automatic_lambda};
 use crate::mlp::{EMBEDDING, TwoLayer, noise_embedding};
 use crate::parameter::{Parameters, Visitor};
@@ -78,6 +79,10 @@ pub struct ScdConfig {
     pub input: GammaInput,
     /// How many numbers γ has.
     pub output: GammaOutput,
+    /// Constant weights in place of a learned γ, one per direction and channel if γ has one per channel: a correction
+    /// that can be put on a trained denoiser as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub constant: Option<Vec<f64>>,
     /// Hidden units of γ's network.
     pub hidden: usize,
     /// Learning rate of γ's network, as a multiple of the run's.
@@ -96,6 +101,7 @@ impl Default for ScdConfig {
             lambda: Lambda::Number(1.0),
             input: GammaInput::Noisy,
             output: GammaOutput::Scalar,
+            constant: None,
             hidden: 100,
             rate: 1.0,
             detach: false,
@@ -105,14 +111,19 @@ impl Default for ScdConfig {
 
 /// The learned weights γ: a two-layer network of what [`GammaInput`] says and the noise level, zero at the start.
 pub struct Gamma {
-    network: TwoLayer,
+    weights: Weights,
     /// Broadcastable shape of one direction's γ, `[C, H, W]`.
     outputs: [usize; 3],
 }
 
+enum Weights {
+    Learned(TwoLayer),
+    Constant(Vec<f64>),
+}
+
 impl Gamma {
     /// A network for fields of shape `[C, H, W]`.
-    pub fn new(config: &ScdConfig, shape: [usize; 3], stream: &mut Stream, device: &Device) -> Self {
+    pub fn new(config: &ScdConfig, shape: [usize; 3], stream: &mut Stream, device: &Device) -> Result<Self> {
         let outputs = match config.output {
             GammaOutput::Scalar => [1, 1, 1],
             GammaOutput::Channel => [shape[0], 1, 1],
@@ -124,15 +135,35 @@ impl Gamma {
             GammaInput::Features => 3,
         };
         let count = config.directions.len() * outputs.iter().product::<usize>();
-        let mut network = TwoLayer::new(inputs + EMBEDDING, config.hidden, count, stream, device);
-        network.visit("", &mut |_, parameter| parameter.set_rate(config.rate));
-        Self { network, outputs }
+        let weights = match &config.constant {
+            Some(values) if values.len() != count => {
+                let problem = format!("expected {count} numbers, found {}", values.len());
+                return Err(Error::input("denoiser.scd.constant", problem)
+                    .hint("one per direction, times the number of channels if `output` is \"channel\""));
+            }
+            Some(values) => Weights::Constant(values.clone()),
+            None => {
+                let mut network = TwoLayer::new(inputs + EMBEDDING, config.hidden, count, stream, device);
+                network.visit("", &mut |_, parameter| parameter.set_rate(config.rate));
+                Weights::Learned(network)
+            }
+        };
+        Ok(Self { weights, outputs })
     }
 
     /// Inputs `[N, inputs]` and noise input c_noise per sample → γ `[N, directions × outputs]`.
     pub fn forward(&self, inputs: Tensor<2>, noise: &[f64]) -> Tensor<2> {
-        let embedding = noise_embedding(noise, &inputs.device());
-        self.network.forward(Tensor::cat(vec![inputs.cast(DType::F32), embedding], 1))
+        match &self.weights {
+            Weights::Constant(values) => {
+                let all: Vec<f64> = noise.iter().flat_map(|_| values.clone()).collect();
+                let shape = [noise.len(), values.len()];
+                Tensor::from_data(TensorData::new(all, shape), (&inputs.device().without_autodiff(), DType::F32))
+            }
+            Weights::Learned(network) => {
+                let embedding = noise_embedding(noise, &inputs.device());
+                network.forward(Tensor::cat(vec![inputs.cast(DType::F32), embedding], 1))
+            }
+        }
     }
 }
 
@@ -186,7 +217,9 @@ impl SoftlyConstrained {
 impl Parameters for SoftlyConstrained {
     fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
         self.base.visit(prefix, visit);
-        self.gamma.network.visit(&format!("{prefix}gamma."), visit);
+        if let Weights::Learned(network) = &mut self.gamma.weights {
+            network.visit(&format!("{prefix}gamma."), visit);
+        }
         for (kind, direction) in self.config.directions.iter().zip(&mut self.directions) {
             direction.visit(&format!("{prefix}{}.", kind.name()), visit);
         }
