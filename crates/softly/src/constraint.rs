@@ -168,29 +168,29 @@ impl ResidualSummary {
 }
 
 /// A residual ready to run: its program and the weight of each node (0 outside its region).
-struct Part {
-    program: Program,
+pub(crate) struct Part {
+    pub(crate) program: Program,
     /// Row-major `[rows, cols]`; `None` when every node counts with weight 1.
     weights: Option<Arc<[f64]>>,
 }
 
 /// A constraint on fields of a grid, ready to run.
 pub struct SoftConstraint {
-    grid: Grid,
-    parts: Vec<Part>,
+    pub(crate) grid: Grid,
+    pub(crate) parts: Vec<Part>,
     norm: Norm,
     /// Channel and units of each field.
-    fields: Vec<Field>,
+    pub(crate) fields: Vec<Field>,
     channels: usize,
     /// Nodes that count, over all parts.
     nodes: usize,
-    constants: Constants,
+    pub(crate) constants: Constants,
 }
 
-struct Field {
-    channel: usize,
+pub(crate) struct Field {
+    pub(crate) channel: usize,
     mean: f64,
-    scale: f64,
+    pub(crate) scale: f64,
 }
 
 impl SoftConstraint {
@@ -325,7 +325,7 @@ impl SoftConstraint {
     }
 
     /// The fields in physical units, `[N, H, W]` each.
-    fn inputs(&self, x: &Tensor<4>) -> Vec<TensorValue> {
+    pub(crate) fn inputs(&self, x: &Tensor<4>) -> Vec<TensorValue> {
         let [n, _, h, w] = x.dims();
         let field = |f: &Field| {
             let channel = x.clone().narrow(1, f.channel, 1).reshape([n, h, w]);
@@ -369,7 +369,7 @@ impl SoftConstraint {
 
 impl Part {
     /// The part's output with the weight of every node, `[N, H, W]`.
-    fn weighted(&self, algebra: &TensorAlgebra<'_>, output: &TensorValue, x: &Tensor<4>) -> Tensor<3> {
+    pub(crate) fn weighted(&self, algebra: &TensorAlgebra<'_>, output: &TensorValue, x: &Tensor<4>) -> Tensor<3> {
         let output = full(algebra.tensor(output), x);
         match &self.weights {
             Some(weights) => output * algebra.tensor(&algebra.array(weights)),
@@ -379,13 +379,13 @@ impl Part {
 }
 
 /// A value that may stand for a whole batch or grid, as one `[N, H, W]` for fields like `x`.
-fn full(value: Tensor<3>, x: &Tensor<4>) -> Tensor<3> {
+pub(crate) fn full(value: Tensor<3>, x: &Tensor<4>) -> Tensor<3> {
     let [n, _, h, w] = x.dims();
     if value.dims() == [n, h, w] { value } else { value.expand([n, h, w]) }
 }
 
 impl ConstraintConfig {
-    fn residuals(&self) -> Vec<ResidualConfig> {
+    pub(crate) fn residuals(&self) -> Vec<ResidualConfig> {
         match &self.residual {
             Residuals::One(formula) => {
                 vec![ResidualConfig { formula: formula.clone(), region: Region::All, weight: 1.0 }]
