@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::constraint::ConstraintConfig;
+use crate::direction::DirectionKind;
 use crate::error::{Error, Result, nearest};
 use crate::files::read_text;
 use crate::generators::Generator;
@@ -15,6 +16,7 @@ use crate::optimizer::{Adam, Ema, Schedule};
 use crate::sampler::{Sampler, Solver};
 use crate::scd::{Auto, Lambda, ScdConfig};
 use crate::toy::Shape;
+use crate::unet::UNetConfig;
 
 /// Everything that defines a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -156,6 +158,8 @@ pub enum BackboneConfig {
         /// Noise levels.
         levels: usize,
     },
+    /// EDM2's magnitude-preserving U-Net for fields on a grid.
+    Unet(UNetConfig),
 }
 
 /// How training proceeds.
@@ -353,6 +357,8 @@ impl Config {
                 at_least_one("denoiser.backbone.hidden", hidden as u64)?;
                 at_least_one("denoiser.backbone.levels", levels as u64)?;
             }
+            // Checked with the grid when it is built.
+            BackboneConfig::Unet(_) => {}
         }
         let levels = matches!(self.denoiser.backbone, BackboneConfig::LevelMlp { .. });
         if levels != (self.denoiser.precondition == PreconditionKind::Ddpm) {
@@ -380,14 +386,6 @@ impl Config {
         if let Some(clip) = self.train.clip {
             positive("train.clip", clip)?;
         }
-        if let Some(scd) = self.denoiser.scd {
-            at_least_one("denoiser.scd.hidden", scd.hidden as u64)?;
-            if let Lambda::Number(lambda) = scd.lambda
-                && !(lambda.is_finite() && lambda >= 0.0)
-            {
-                return Err(Error::input("denoiser.scd.lambda", format!("expected a number ≥ 0, found {lambda}")));
-            }
-        }
         let needs = [
             ("denoiser.scd", self.denoiser.scd.is_some()),
             ("objective.regulariser", self.objective.regulariser.is_some()),
@@ -396,7 +394,44 @@ impl Config {
         if let (None, Some((place, _))) = (&self.constraint, needs.iter().find(|(_, used)| *used)) {
             return Err(Error::input(place, "needs a [constraint] table, and there is none"));
         }
-        Ok(())
+        self.check_scd(positive)
+    }
+
+    fn check_scd(&self, positive: impl Fn(&str, f64) -> Result<()>) -> Result<()> {
+        let Some(scd) = &self.denoiser.scd else { return Ok(()) };
+        if scd.hidden == 0 {
+            return Err(Error::input("denoiser.scd.hidden", "expected at least 1, found 0"));
+        }
+        positive("denoiser.scd.rate", scd.rate)?;
+        if let Lambda::Number(lambda) = scd.lambda
+            && !(lambda.is_finite() && lambda >= 0.0)
+        {
+            return Err(Error::input("denoiser.scd.lambda", format!("expected a number ≥ 0, found {lambda}")));
+        }
+        let place = "denoiser.scd.directions";
+        if scd.directions.is_empty() {
+            return Err(Error::input(place, "expected at least one direction, found none")
+                .hint("leave out the [denoiser.scd] table for a denoiser without a constraint"));
+        }
+        for (i, kind) in scd.directions.iter().enumerate() {
+            if scd.directions[..i].contains(kind) {
+                return Err(Error::input(place, format!("`{}` is named twice", kind.name())));
+            }
+        }
+        let fields = self.constraint.as_ref().map_or(&[][..], |c| &c.fields);
+        let known = fields.join(", ");
+        match &scd.solve_for {
+            Some(name) if !fields.contains(name) => {
+                let hint = nearest(name, fields.iter().map(String::as_str)).map(|n| format!("did you mean `{n}`?"));
+                let problem = format!("the constraint has no field `{name}`; it has {known}");
+                Err(Error::input("denoiser.scd.solve_for", problem).hint(hint.unwrap_or_default()))
+            }
+            None if scd.directions.contains(&DirectionKind::Newton) => {
+                Err(Error::input("denoiser.scd.solve_for", "the direction `newton` needs a field to solve for")
+                    .hint(format!("name one of {known}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_sampler(&self, positive: impl Fn(&str, f64) -> Result<()>) -> Result<()> {

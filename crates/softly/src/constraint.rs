@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
-use softly_pde::algebra::{Algebra, F64Algebra, Value};
+use softly_pde::algebra::{Algebra, Binary, F64Algebra, Value};
 use softly_pde::derivative::Scheme;
 use softly_pde::formula::{self, Parameter, Symbols};
 use softly_pde::grid::Grid;
-use softly_pde::program::Program;
+use softly_pde::program::{Program, Tape};
 
+use crate::absolute_algebra::AbsoluteAlgebra;
 use crate::error::{Error, Result, nearest};
 use crate::tensor_algebra::{Constants, TensorAlgebra, TensorValue};
 use crate::units::Units;
@@ -260,9 +261,27 @@ impl SoftConstraint {
             .collect()
     }
 
+    /// Mean |R| over the nodes that count, of every sample; `x` is normalised `[N, C, H, W]`.
+    pub fn mean_abs(&self, x: &Tensor<4>) -> Vec<f64> {
+        let n = x.dims()[0];
+        let mut sums = vec![0.0; n];
+        for residual in self.residuals(x) {
+            let [_, h, w] = residual.dims();
+            let part = crate::parameter::to_vec_f64(residual.abs().reshape([n, h * w]).sum_dim(1));
+            sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+        }
+        sums.into_iter().map(|sum| sum / self.nodes as f64).collect()
+    }
+
     /// ‖R(x)‖ = −log l_c(x) of every sample; `x` is normalised `[N, C, H, W]`, the result `[N]`.
     pub fn norm(&self, x: Tensor<4>) -> Tensor<1> {
-        self.norm_of(&self.residuals(&x))
+        self.norm_of(self.norm, &self.residuals(&x))
+    }
+
+    /// √mean R² over the nodes that count, of every sample of `x` `[N, C, H, W]`; at least 1e-12, so that it has a logarithm.
+    pub fn rms(&self, x: &Tensor<4>) -> Tensor<1> {
+        let mean_square = self.norm_of(Norm::HalfSquares, &self.residuals(x)) * (2.0 / self.nodes as f64);
+        mean_square.clamp_min(1e-24).sqrt()
     }
 
     /// ‖R(x)‖ and ∇ log l_c(x) = −∇‖R(x)‖ with respect to the normalised `x`; `[N]` and `[N, C, H, W]`.
@@ -270,42 +289,93 @@ impl SoftConstraint {
     /// The gradient is a walk back through the formulas in ordinary tensor operations, so that autodiff goes through
     /// it: the second derivative of the residual, which Proposition 1 needs, is included.
     pub fn norm_and_gradient(&self, x: &Tensor<4>) -> (Tensor<1>, Tensor<4>) {
+        self.norm_and_gradient_in(self.norm, x)
+    }
+
+    /// The same in another norm than the constraint's own.
+    pub fn norm_and_gradient_in(&self, norm: Norm, x: &Tensor<4>) -> (Tensor<1>, Tensor<4>) {
         let algebra = TensorAlgebra::new(&self.grid, &self.constants, x);
-        let inputs = self.inputs(x);
-        let tapes: Vec<_> = self.parts.iter().map(|part| part.program.forward(&algebra, &inputs)).collect();
+        let tapes = self.tapes(&algebra, x);
         let residuals: Vec<Tensor<3>> =
             self.parts.iter().zip(&tapes).map(|(part, tape)| part.weighted(&algebra, tape.output(), x)).collect();
-        let norm = self.norm_of(&residuals);
-        let mut total: Vec<Option<TensorValue>> = vec![None; self.fields.len()];
-        for ((part, tape), residual) in self.parts.iter().zip(&tapes).zip(residuals) {
-            let seed = self.downhill(residual, &norm);
-            let seed = match &part.weights {
+        let value = self.norm_of(norm, &residuals);
+        let seeds = self.parts.iter().zip(residuals).map(|(part, residual)| {
+            let seed = self.downhill(norm, residual, &value);
+            match &part.weights {
                 Some(weights) => seed * algebra.tensor(&algebra.array(weights)),
                 None => seed,
-            };
-            for (sum, adjoint) in total.iter_mut().zip(part.program.reverse(&algebra, tape, TensorValue::Tensor(seed)))
-            {
+            }
+        });
+        let adjoints = self.adjoints(&algebra, &tapes, seeds);
+        (value, self.gather(&algebra, adjoints, x))
+    }
+
+    /// S = 1/(|J|ᵀ|J| 1), the step at every node and channel that `scale = "jacobi"` takes along −JᵀR; `[N, C, H, W]`.
+    ///
+    /// J = ∂R/∂x in normalised units. |J| 1 says how much R can change in all if every value moves by one, |J|ᵀ collects it
+    /// where the value acts. By Gershgorin ‖J S^½‖ ≤ 1: a step γ S JᵀR with 0 < γ < 2 shrinks ‖R‖ wherever R is
+    /// nearly linear. For K∇²p the step of p is about 1/(8K/h²)², 8/h² being the top eigenvalue of the Laplacian. It is a
+    /// constant: no gradient flows through it.
+    pub fn jacobi_step(&self, x: &Tensor<4>) -> Tensor<4> {
+        let x = &x.clone().without_autodiff();
+        let absolute = AbsoluteAlgebra(TensorAlgebra::new(&self.grid, &self.constants, x));
+        let algebra = &absolute.0;
+        let tapes = self.tapes(algebra, x);
+        let ones: Vec<_> = self.fields.iter().map(|field| Some(TensorValue::Number(field.scale.abs()))).collect();
+        let seeds = self.parts.iter().zip(&tapes).map(|(part, tape)| {
+            let reach = part.program.tangent(&absolute, tape, &ones).unwrap_or(TensorValue::Number(0.0));
+            let reach = full(algebra.tensor(&reach), x);
+            match &part.weights {
+                // Once for |J| and once for |J|ᵀ.
+                Some(weights) => reach * algebra.tensor(&algebra.array(weights)).powi_scalar(2),
+                None => reach,
+            }
+        });
+        let adjoints = self.adjoints(&absolute, &tapes, seeds);
+        let bound = self.gather(algebra, adjoints, x).abs();
+        // Where R hardly reacts a step would be huge. The other floor is for channels that R does not depend on.
+        let [n, c, h, w] = bound.dims();
+        let mean = bound.clone().reshape([n, c, h * w]).mean_dim(2).reshape([n, c, 1, 1]);
+        bound.max_pair((mean * 1e-3).clamp_min(1e-20)).recip()
+    }
+
+    /// Every formula's intermediate values at `x`.
+    fn tapes(&self, algebra: &TensorAlgebra<'_>, x: &Tensor<4>) -> Vec<Tape<TensorValue>> {
+        let inputs = self.inputs(x);
+        self.parts.iter().map(|part| part.program.forward(algebra, &inputs)).collect()
+    }
+
+    /// Σ Jᵀ·seed over all parts for every field, as `algebra` multiplies; one seed `[N, H, W]` per part.
+    fn adjoints<A: Algebra<Value = TensorValue>>(
+        &self,
+        algebra: &A,
+        tapes: &[Tape<TensorValue>],
+        seeds: impl Iterator<Item = Tensor<3>>,
+    ) -> Vec<Option<TensorValue>> {
+        let mut total: Vec<Option<TensorValue>> = vec![None; self.fields.len()];
+        for ((part, tape), seed) in self.parts.iter().zip(tapes).zip(seeds) {
+            for (sum, adjoint) in total.iter_mut().zip(part.program.reverse(algebra, tape, TensorValue::Tensor(seed))) {
                 *sum = match (sum.take(), adjoint) {
-                    (Some(a), Some(b)) => Some(algebra.binary(softly_pde::algebra::Binary::Add, &a, &b)),
+                    (Some(a), Some(b)) => Some(algebra.binary(Binary::Add, &a, &b)),
                     (a, b) => a.or(b),
                 };
             }
         }
-        (norm, self.gather(&algebra, total, x))
+        total
     }
 
-    /// −∂‖R‖/∂R at a residual `[N, H, W]`.
-    fn downhill(&self, residual: Tensor<3>, norm: &Tensor<1>) -> Tensor<3> {
+    /// −∂‖R‖/∂R at a residual `[N, H, W]` whose norm is `value`.
+    fn downhill(&self, norm: Norm, residual: Tensor<3>, value: &Tensor<1>) -> Tensor<3> {
         let n = residual.dims()[0];
-        match self.norm {
+        match norm {
             Norm::L1Mean => residual.detach().sign() * (-1.0 / self.nodes as f64),
             Norm::L1Sum => residual.detach().sign().neg(),
-            Norm::L2 => (residual / norm.clone().clamp_min(1e-12).reshape([n, 1, 1])).neg(),
+            Norm::L2 => (residual / value.clone().clamp_min(1e-12).reshape([n, 1, 1])).neg(),
             Norm::HalfSquares => residual.neg(),
         }
     }
 
-    fn norm_of(&self, residuals: &[Tensor<3>]) -> Tensor<1> {
+    fn norm_of(&self, norm: Norm, residuals: &[Tensor<3>]) -> Tensor<1> {
         let per_sample = |r: Tensor<3>| {
             let [n, h, w] = r.dims();
             r.reshape([n, h * w]).sum_dim(1).reshape([n])
@@ -316,7 +386,7 @@ impl SoftConstraint {
             terms.fold(first, |a, b| a + b)
         };
         let squares = |r: Tensor<3>| r.clone() * r;
-        match self.norm {
+        match norm {
             Norm::L1Mean => sum(Tensor::abs) / self.nodes as f64,
             Norm::L1Sum => sum(Tensor::abs),
             Norm::L2 => sum(squares).clamp_min(1e-24).sqrt(),
@@ -365,6 +435,17 @@ impl SoftConstraint {
         };
         self.parts.iter().map(values).collect()
     }
+
+    /// The same values at their nodes, one `[H, W]` per formula, not a number where the formula does not count.
+    pub fn residual_maps(&self, fields: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let counts = |part: &Part, node: usize| part.weights.as_ref().is_none_or(|weights| weights[node] != 0.0);
+        let map = |(part, values): (&Part, Vec<f64>)| {
+            let mut values = values.into_iter();
+            let value = |node| if counts(part, node) { values.next() } else { None }.unwrap_or(f64::NAN);
+            (0..self.grid.len()).map(value).collect()
+        };
+        self.parts.iter().zip(self.residual_values(fields)).map(map).collect()
+    }
 }
 
 impl Part {
@@ -385,7 +466,8 @@ pub(crate) fn full(value: Tensor<3>, x: &Tensor<4>) -> Tensor<3> {
 }
 
 impl ConstraintConfig {
-    pub(crate) fn residuals(&self) -> Vec<ResidualConfig> {
+    /// The formulas with their regions.
+    pub fn residuals(&self) -> Vec<ResidualConfig> {
         match &self.residual {
             Residuals::One(formula) => {
                 vec![ResidualConfig { formula: formula.clone(), region: Region::All, weight: 1.0 }]

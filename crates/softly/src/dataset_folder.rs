@@ -14,7 +14,6 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use softly_pde::grid::Grid;
 
-use crate::circle_study::Reporter;
 use crate::constraint::ConstraintConfig;
 use crate::dataset::Dataset;
 use crate::error::{Error, Result};
@@ -22,6 +21,7 @@ use crate::files::{make_folder, read_text, write_text};
 use crate::generators::Generator;
 use crate::npy;
 use crate::random::Purpose;
+use crate::reporter::Reporter;
 
 /// Version of the layout.
 const FORMAT: u32 = 1;

@@ -13,12 +13,22 @@ pub trait Denoiser: Parameters + Send + Sync {
     fn gamma(&self, _x: Tensor<4>, _sigma: &[f64]) -> Option<Tensor<2>> {
         None
     }
+
+    /// u(σ), the learned log-variance of the denoising error at each noise level, `[N]`, if there is one.
+    fn log_variance(&self, _sigma: &[f64]) -> Option<Tensor<1>> {
+        None
+    }
 }
 
 /// A network in f32: features of the noise level and a scaled noisy field in, a field out.
 pub trait Backbone: Parameters + Send + Sync {
     /// F(x, c): `x` is `[N, C, H, W]`, `noise` one number per sample (EDM's c_noise, or a level's index).
     fn forward(&self, x: Tensor<4>, noise: &[f64]) -> Tensor<4>;
+
+    /// u(c), the learned log-variance of the denoising error at each noise level, `[N]`, if the network has it.
+    fn log_variance(&self, _noise: &[f64]) -> Option<Tensor<1>> {
+        None
+    }
 }
 
 /// EDM's preconditioning at one noise level.
@@ -74,6 +84,11 @@ impl Denoiser for Edm {
         // The network works in f32; the state may be f64 (sampling) and keeps its precision around it.
         let output = self.backbone.forward(scaled.cast(DType::F32), &noise).cast(x.dtype());
         x.clone() * per_sample(at.iter().map(|c| c.skip), &x) + output * per_sample(at.iter().map(|c| c.out), &x)
+    }
+
+    fn log_variance(&self, sigma: &[f64]) -> Option<Tensor<1>> {
+        let noise: Vec<f64> = sigma.iter().map(|&s| Precondition::new(s, self.sigma_data).noise).collect();
+        self.backbone.log_variance(&noise)
     }
 }
 

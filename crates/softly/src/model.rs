@@ -11,11 +11,14 @@ use crate::constraint::SoftConstraint;
 use crate::dataset::Dataset;
 use crate::ddpm::Ddpm;
 use crate::denoiser::{Backbone, Denoiser, Edm};
-use crate::error::Result;
+use crate::direction::{Direction, DirectionKind};
+use crate::error::{Error, Result};
+use crate::gradient_direction::{GradientDirection, automatic_lambda};
 use crate::mlp::{LevelMlp, Mlp};
 use crate::noise::NoiseDist;
 use crate::random::{Purpose, Stream};
-use crate::scd::{Gamma, Lambda, SoftlyConstrained, automatic_lambda};
+use crate::scd::{Gamma, Lambda, ScdConfig, SoftlyConstrained};
+use crate::unet::UNet;
 use crate::units::Units;
 
 /// What a model needs to know of its data.
@@ -108,11 +111,12 @@ impl Blueprint {
         // The base and γ have streams of their own: SCD's base starts from vanilla's very weights.
         let mut stream = Stream::new(config.train.seed, Purpose::Weights, 0);
         let channels = shape.iter().product();
-        let backbone: Box<dyn Backbone> = match config.denoiser.backbone {
-            BackboneConfig::Mlp { hidden } => Box::new(Mlp::new(channels, hidden, &mut stream, device)),
+        let backbone: Box<dyn Backbone> = match &config.denoiser.backbone {
+            BackboneConfig::Mlp { hidden } => Box::new(Mlp::new(channels, *hidden, &mut stream, device)),
             BackboneConfig::LevelMlp { hidden, levels } => {
-                Box::new(LevelMlp::new(channels, hidden, levels, &mut stream, device))
+                Box::new(LevelMlp::new(channels, *hidden, *levels, &mut stream, device))
             }
+            BackboneConfig::Unet(unet) => Box::new(UNet::new(unet, shape, &mut stream, device)?),
         };
         let base: Box<dyn Denoiser> = match (config.denoiser.precondition, &config.denoiser.backbone) {
             (PreconditionKind::Ddpm, BackboneConfig::LevelMlp { levels, .. }) => Box::new(Ddpm::new(backbone, *levels)),
@@ -122,14 +126,27 @@ impl Blueprint {
             (Some(scd), Some(constraint)) => {
                 let mut stream = Stream::new(config.train.seed, Purpose::Weights, 1);
                 let gamma = Gamma::new(scd, shape, &mut stream, device);
-                let lambda = match scd.lambda {
-                    Lambda::Number(lambda) => lambda,
-                    Lambda::Auto(_) => unreachable!("a blueprint has no auto left"),
-                };
-                Box::new(SoftlyConstrained::new(base, constraint.clone(), gamma, *scd, lambda, sigma_data))
+                let directions = scd.directions.iter().map(|&kind| Self::direction(kind, scd, constraint));
+                let directions = directions.collect::<Result<_>>()?;
+                Box::new(SoftlyConstrained::new(base, constraint.clone(), directions, gamma, scd.clone(), sigma_data))
             }
             _ => base,
         };
         Ok(Model { denoiser, constraint, sigma_data, shape })
+    }
+    fn direction(kind: DirectionKind, scd: &ScdConfig, constraint: &Arc<SoftConstraint>) -> Result<Box<dyn Direction>> {
+        match kind {
+            DirectionKind::Gradient => {
+                let lambda = match scd.lambda {
+                    Lambda::Number(lambda) => lambda,
+                    Lambda::Auto(_) => unreachable!("a blueprint has no auto left"),
+                };
+                Ok(Box::new(GradientDirection::new(constraint.clone(), scd.scale, scd.damping, lambda)))
+            }
+            DirectionKind::Spectral | DirectionKind::Newton => {
+                let problem = format!("the direction `{}` is still to come", kind.name());
+                Err(Error::input("denoiser.scd.directions", problem).hint("use `gradient`"))
+            }
+        }
     }
 }

@@ -94,7 +94,7 @@ pub struct Objective {
 impl Default for Objective {
     fn default() -> Self {
         Self {
-            noise: NoiseDist::TruncLogNormal { mean: -2.0, std: 1.7, min: None },
+            noise: NoiseDist::TruncLogNormal { mean: -2.0, std: 1.7, min: None, stratified: false },
             weight: Weight::Edm,
             regulariser: None,
         }
@@ -135,7 +135,14 @@ impl Objective {
         // √w multiplies the error before squaring: one product fewer to differentiate.
         let root_weight = per_sample(sigma.iter().map(|&s| self.weight.at(s, sigma_data).sqrt()), &clean);
         let error = (estimate.clone() - clean) * root_weight;
-        let data = (error.clone() * error).mean();
+        let data = match denoiser.log_variance(sigma) {
+            // EDM2: a Gaussian likelihood of the error with learned variance, e²/exp(u) + u.
+            Some(u) => {
+                let u = u.reshape([sigma.len(), 1, 1, 1]);
+                (error.clone() * error / u.clone().exp() + u).mean()
+            }
+            None => (error.clone() * error).mean(),
+        };
         let residual = match (self.regulariser, constraint) {
             (Some(regulariser), Some(constraint)) => {
                 Some(regulariser.term(denoiser, constraint, &noisy, estimate, sigma, |s| self.weight.at(s, sigma_data)))

@@ -76,7 +76,7 @@ fn modulated_composed(
     activation::silu((x.matmul(weight.transpose()) + bias.unsqueeze()) * scale + shift)
 }
 
-fn on_cpu<const D: usize>(x: &Tensor<D>) -> bool {
+pub(crate) fn on_cpu<const D: usize>(x: &Tensor<D>) -> bool {
     x.device().without_autodiff() == Device::flex()
 }
 
@@ -202,7 +202,7 @@ impl<const N: usize> Backward<Flex, N> for Fused {
 }
 
 /// Puts `output`, computed from `nodes`, into the graph with its gradient.
-fn record<C: CheckpointStrategy, const N: usize>(
+pub(crate) fn record<C: CheckpointStrategy, const N: usize>(
     nodes: [NodeGuard; N],
     output: FlexTensor,
     gradient: impl Fn(&FlexTensor, [bool; N]) -> [Option<FlexTensor>; N] + Send + Sync + 'static,
@@ -213,12 +213,12 @@ fn record<C: CheckpointStrategy, const N: usize>(
     }
 }
 
-fn dims2(tensor: &FlexTensor) -> [usize; 2] {
+pub(crate) fn dims2(tensor: &FlexTensor) -> [usize; 2] {
     let shape = tensor.shape();
     [shape[0], shape[1]]
 }
 
-fn values(tensor: &FlexTensor) -> &[f32] {
+pub(crate) fn values(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice().expect("a contiguous f32 tensor")
 }
 

@@ -5,6 +5,7 @@
 
 use burn::tensor::Gradients;
 use serde::{Deserialize, Serialize};
+use softly_kernels::norm::normalize_rows;
 
 use crate::parameter::Parameters;
 
@@ -109,6 +110,10 @@ pub struct Slot {
     pub square: Vec<f32>,
     /// Running average of the values: what samples are drawn with.
     pub average: Vec<f32>,
+    /// Learning rate as a multiple of the run's.
+    pub rate: f64,
+    /// Whether every row is kept at unit root mean square.
+    pub unit_rows: bool,
 }
 
 /// The state of an optimisation.
@@ -139,9 +144,11 @@ impl Optimizer {
             slots.push(Slot {
                 name: name.to_string(),
                 shape: parameter.shape(),
+                unit_rows: parameter.unit_rows(),
                 average: value.clone(),
                 mean: zeros.clone(),
                 square: zeros,
+                rate: parameter.rate(),
                 value,
             });
         });
@@ -179,11 +186,12 @@ impl Optimizer {
         let correct1 = 1.0 - b1.powf(self.step as f64);
         let correct2 = 1.0 - b2.powf(self.step as f64);
         let (b1, b2, eps) = (b1 as f32, b2 as f32, adam.eps as f32);
-        let rate = (rate / correct1) as f32;
+        let rate = rate / correct1;
         let root2 = (1.0 / correct2.sqrt()) as f32;
         let keep = ema.decay(self.step) as f32;
         for (slot, gradient) in self.slots.iter_mut().zip(&all) {
             if let Some(gradient) = gradient {
+                let rate = (rate * slot.rate) as f32;
                 let moments = slot.mean.iter_mut().zip(slot.square.iter_mut());
                 for ((value, (mean, square)), g) in slot.value.iter_mut().zip(moments).zip(gradient) {
                     let g = g * scale;
@@ -191,6 +199,9 @@ impl Optimizer {
                     *square = b2 * *square + (1.0 - b2) * g * g;
                     *value -= rate * *mean / (square.sqrt() * root2 + eps);
                 }
+            }
+            if slot.unit_rows {
+                normalize_rows(slot.value.len() / slot.shape[0], &mut slot.value);
             }
             for (average, value) in slot.average.iter_mut().zip(&slot.value) {
                 *average = keep * *average + (1.0 - keep) * value;

@@ -1,0 +1,197 @@
+//! The held-out denoising loss by noise level, and the bound on the likelihood that follows from it.
+//!
+//! **Bound.** Let q be the law of x_σ = x0 + σ·noise and p the density at σmin of the reverse diffusion that starts at
+//! N(0, σmax² I) and is driven by the score (D(x; σ) − x)/σ². The divergence between the two diffusions' paths bounds
+//! the divergence of their ends (Girsanov), which for the law of x at σmin reads
+//!
+//! E[−log p] ≤ E[−log N(x_T; 0, σmax² I)] + ½ ∫ E{‖(D − x0)/σ²‖² − ‖(x − x0)/σ²‖²} dσ²
+//!
+//! and, since E‖x − x0‖² = σ² d,
+//!
+//! E[−log p] ≤ d/2 · ln(2πe σmin²) + E‖x0‖²/(2 σmax²) + ∫ E‖x0 − D(x; σ)‖² σ⁻³ dσ   over σmin … σmax:
+//!
+//! the entropy of the noise at σmin, the part of the data that is left in x_T, and the I-MMSE integral. There is no
+//! separate reconstruction term because the density is that of data + σmin·noise, the same that [`crate::likelihood`]
+//! evaluates. For the best denoiser the bound is met up to the divergence of x_T from the Gaussian. The density that is
+//! bounded is that of the stochastic reverse diffusion; for a denoiser that is not a score it differs from the
+//! deterministic flow's, so the bound may then lie on either side of the flow's likelihood.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use burn::tensor::Device;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::denoiser::Denoiser;
+use crate::error::{Error, Result};
+use crate::held_out::HeldOut;
+use crate::objective::Weight;
+use crate::parameter::to_vec_f64;
+use crate::point_metrics::Summary;
+use crate::quadrature::integrate;
+use crate::random::{Purpose, Stream};
+use crate::sampler::field_batch;
+use crate::units::Units;
+
+/// How the loss by noise level is measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DenoisingLoss {
+    /// The noise levels, ascending. The bound's σmin and σmax are the first and the last.
+    pub sigmas: Vec<f64>,
+    /// Fields that go through the network at a time.
+    pub batch: usize,
+}
+
+/// The loss at one noise level.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LevelLoss {
+    /// The noise level.
+    pub sigma: f64,
+    /// ‖D − x0‖²/d over samples.
+    pub mse: Summary,
+    /// The same times EDM's weight (σ²+σd²)/(σ σd)², as training has it.
+    pub weighted: Summary,
+    /// ‖D − x0‖²/d of each sample: two models are compared sample by sample, for their noise is the same.
+    pub samples: Vec<f64>,
+}
+
+/// The bound on the likelihood.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VariationalBound {
+    /// Upper bound on the mean of −log2 p per dimension, normalised units.
+    pub bits_per_dim: f64,
+    /// The same in physical units: larger by the mean of log2 scale.
+    pub bits_per_dim_physical: f64,
+    /// Standard error over data and noise; none for a single sample.
+    pub standard_error: Option<f64>,
+    /// Noise level of the density: p is that of data + σmin·noise.
+    pub sigma_min: f64,
+    /// Noise level at which the model starts from N(0, σmax² I).
+    pub sigma_max: f64,
+    /// The physical units.
+    pub units: Units,
+    /// The share of each sample, bits per dimension in normalised units.
+    pub samples: Vec<f64>,
+}
+
+/// The loss by noise level, and the bound.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DenoisingReport {
+    /// Each noise level, lowest first.
+    pub levels: Vec<LevelLoss>,
+    /// The bound that follows.
+    pub bound: VariationalBound,
+}
+
+impl DenoisingLoss {
+    /// `count` noise levels from `sigma_min` to `sigma_max`, evenly spaced in ln σ.
+    pub fn log_spaced(sigma_min: f64, sigma_max: f64, count: usize) -> Self {
+        let span = count.saturating_sub(1).max(1) as f64;
+        let level = |i: usize| match i {
+            0 => sigma_min,
+            i if i + 1 == count => sigma_max,
+            i => sigma_min * (sigma_max / sigma_min).powf(i as f64 / span),
+        };
+        Self { sigmas: (0..count).map(level).collect(), batch: 64 }
+    }
+
+    fn check(&self) -> Result<()> {
+        let ascending = self.sigmas.windows(2).all(|pair| pair[0] < pair[1]);
+        let positive = self.sigmas.iter().all(|s| s.is_finite() && *s > 0.0);
+        if self.sigmas.len() < 2 || !ascending || !positive {
+            let problem = format!("expected two or more positive ascending noise levels, found {:?}", self.sigmas);
+            return Err(Error::input("denoising loss, sigmas", problem));
+        }
+        if self.batch == 0 {
+            return Err(Error::input("denoising loss, batch", "expected at least 1, found 0"));
+        }
+        Ok(())
+    }
+
+    /// The loss of `denoiser` on `data` whose standard deviation, normalised, is `sigma_data`.
+    ///
+    /// The noise of sample i is fixed by (seed, i, position of the level) and thus the same for every model. Batches
+    /// run in parallel; `advance` is called with samples × levels done.
+    #[allow(clippy::too_many_arguments)]
+    pub fn evaluate(
+        &self,
+        denoiser: &dyn Denoiser,
+        data: HeldOut<'_>,
+        sigma_data: f64,
+        seed: u64,
+        device: &Device,
+        stop: &AtomicBool,
+        advance: &(dyn Fn(usize) + Sync),
+    ) -> Result<DenoisingReport> {
+        self.check()?;
+        data.check()?;
+        let indices: Vec<usize> = (0..data.count()).collect();
+        // Per sample, per level: ‖D − x0‖²/d.
+        let losses: Option<Vec<Vec<Vec<f64>>>> = indices
+            .par_chunks(self.batch)
+            .map(|chunk| {
+                let clean: Vec<f64> = chunk.iter().flat_map(|&i| data.sample(i)).collect();
+                let mut streams: Vec<Stream> =
+                    chunk.iter().map(|&i| Stream::new(seed, Purpose::ValidNoise, i as u64)).collect();
+                let mut losses = vec![Vec::new(); chunk.len()];
+                for &sigma in &self.sigmas {
+                    if stop.load(Ordering::Relaxed) {
+                        return None;
+                    }
+                    let noise = streams.iter_mut().flat_map(|stream| stream.normals(data.size()));
+                    let noisy = clean.iter().zip(noise).map(|(x, n)| x + sigma * n).collect();
+                    let estimate = denoiser.denoise(field_batch(noisy, data.shape, device), &vec![sigma; chunk.len()]);
+                    let estimate = to_vec_f64(estimate);
+                    let pairs = estimate.chunks(data.size()).zip(clean.chunks(data.size()));
+                    for (loss, (estimate, clean)) in losses.iter_mut().zip(pairs) {
+                        let squares: f64 = estimate.iter().zip(clean).map(|(e, c)| (e - c).powi(2)).sum();
+                        loss.push(squares / data.size() as f64);
+                    }
+                    advance(chunk.len());
+                }
+                Some(losses)
+            })
+            .collect();
+        let Some(losses) = losses else {
+            return Err(Error::Interrupted { hint: "nothing was written; run the same command again".into() });
+        };
+        let losses = losses.concat();
+        if let Some(bad) = losses.iter().position(|l| l.iter().any(|v| !v.is_finite())) {
+            let why = format!("held-out sample {bad} has losses {:?}", losses[bad]);
+            return Err(Error::Failed { what: "the denoising loss".into(), why });
+        }
+        let level = |(k, &sigma): (usize, &f64)| {
+            let samples: Vec<f64> = losses.iter().map(|l| l[k]).collect();
+            let mse = Summary::of(&samples);
+            let weight = Weight::Edm.at(sigma, sigma_data);
+            let weighted = Summary { mean: weight * mse.mean, two_sd: weight * mse.two_sd, n: mse.n };
+            LevelLoss { sigma, mse, weighted, samples }
+        };
+        let levels = self.sigmas.iter().enumerate().map(level).collect();
+        Ok(DenoisingReport { levels, bound: self.bound(&losses, data) })
+    }
+
+    fn bound(&self, losses: &[Vec<f64>], data: HeldOut<'_>) -> VariationalBound {
+        let (sigma_min, sigma_max) = (self.sigmas[0], self.sigmas[self.sigmas.len() - 1]);
+        let nodes: Vec<f64> = self.sigmas.iter().map(|s| s.ln()).collect();
+        let noise_entropy = 0.5 * (std::f64::consts::TAU * std::f64::consts::E * sigma_min * sigma_min).ln();
+        let share = |(i, losses): (usize, &Vec<f64>)| {
+            let rates: Vec<f64> = losses.iter().zip(&self.sigmas).map(|(l, s)| l / (s * s)).collect();
+            let square = data.sample(i).iter().map(|v| v * v).sum::<f64>() / data.size() as f64;
+            let nats = noise_entropy + 0.5 * square / (sigma_max * sigma_max) + integrate(&nodes, &rates);
+            nats / std::f64::consts::LN_2
+        };
+        let samples: Vec<f64> = losses.iter().enumerate().map(share).collect();
+        let bits = Summary::of(&samples);
+        VariationalBound {
+            bits_per_dim: bits.mean,
+            bits_per_dim_physical: bits.mean + data.physical_shift(),
+            standard_error: (bits.n > 1).then(|| 0.5 * bits.two_sd / (bits.n as f64).sqrt()),
+            sigma_min,
+            sigma_max,
+            units: data.units.clone(),
+            samples,
+        }
+    }
+}
