@@ -3,7 +3,7 @@
 //! Grids have at most a few hundred nodes along an axis, so a dense matrix product is a fast transform on every back end
 //! and autodiff passes through it.
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 use softly_pde::derivative::Scheme;
 
 use crate::parameter::to_vec_f64;
@@ -63,7 +63,13 @@ impl Family {
                 let angle = 2.0 * PI * jf * k.div_ceil(2) as f64 / nf;
                 let lone = k == 0 || (n.is_multiple_of(2) && k + 1 == n);
                 let norm = (if lone { 1.0 } else { 2.0 } / nf).sqrt();
-                norm * if k % 2 == 1 { angle.cos() } else if k == 0 { 1.0 } else { angle.sin() }
+                norm * if k % 2 == 1 {
+                    angle.cos()
+                } else if k == 0 {
+                    1.0
+                } else {
+                    angle.sin()
+                }
             }
         }
     }
@@ -104,6 +110,11 @@ impl Basis {
         Self { families, rows, cols }
     }
 
+    /// Shape of a sample, `[C, H, W]`.
+    pub fn shape(&self) -> [usize; 3] {
+        [self.families.len(), self.rows, self.cols]
+    }
+
     /// The transform for tensors of the type and device of `like`.
     pub fn transform(&self, like: &Tensor<4>) -> Transform {
         let device = like.device().without_autodiff();
@@ -141,24 +152,19 @@ fn apply([left, right]: &[Tensor<4>; 2], x: Tensor<4>) -> Tensor<4> {
     left.clone().matmul(x).matmul(right.clone())
 }
 
-/// The most samples that [`data_spectrum`] looks at: they pin a variance to about 2 %.
-const SPECTRUM_SAMPLES: usize = 4096;
-
-/// The variance of every coefficient over normalised samples: `values` `[M, C, H, W]` row-major → `[C, H, W]`.
+/// The variance of every coefficient over batches of normalised samples, each `[M, C, H, W]` row-major → `[C, H, W]`.
 ///
 /// Never zero: at least a ten-millionth of the channel's mean variance.
-pub fn data_spectrum(values: &[f32], shape: [usize; 3], basis: &Basis) -> Vec<f32> {
-    let [channels, rows, cols] = shape;
+pub fn data_spectrum(batches: impl Iterator<Item = Vec<f32>>, basis: &Basis) -> Vec<f32> {
+    let [channels, rows, cols] = basis.shape();
     let len = channels * rows * cols;
     let (mut sums, mut squares) = (vec![0.0; len], vec![0.0; len]);
-    let samples: Vec<&[f32]> = values.chunks_exact(len).collect();
-    // Evenly spaced, so that a sorted file is covered as a whole.
-    let stride = samples.len().div_ceil(SPECTRUM_SAMPLES).max(1);
-    let chosen: Vec<&[f32]> = samples.into_iter().step_by(stride).collect();
-    let device = burn::tensor::Device::flex();
-    for batch in chosen.chunks(64) {
-        let fields = TensorData::new(batch.concat(), [batch.len(), channels, rows, cols]);
-        let fields: Tensor<4> = Tensor::from_data(fields, &device);
+    let mut count = 0.0;
+    for batch in batches {
+        let samples = batch.len() / len;
+        count += samples as f64;
+        let fields = TensorData::new(batch, [samples, channels, rows, cols]);
+        let fields: Tensor<4> = Tensor::from_data(fields, &Device::flex());
         let coefficients = to_vec_f64(basis.transform(&fields).coefficients(fields));
         for sample in coefficients.chunks_exact(len) {
             for ((sum, square), c) in sums.iter_mut().zip(&mut squares).zip(sample) {
@@ -167,7 +173,6 @@ pub fn data_spectrum(values: &[f32], shape: [usize; 3], basis: &Basis) -> Vec<f3
             }
         }
     }
-    let count = chosen.len().max(1) as f64;
     let variance = |(sum, square): (&f64, &f64)| (square / count - (sum / count).powi(2)).max(0.0);
     let variances: Vec<f64> = sums.iter().zip(&squares).map(variance).collect();
     let floored = variances.chunks_exact(rows * cols).flat_map(|channel| {

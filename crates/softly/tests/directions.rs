@@ -4,15 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
+use softly::config::Layers;
 use softly::constraint::{ConstraintConfig, Norm, ParameterConfig, Region, ResidualConfig, Residuals, SoftConstraint};
+use softly::dataset::Dataset;
 use softly::denoiser::Precondition;
+use softly::direction::Direction;
 use softly::fast_basis::{Basis, Family, data_spectrum};
 use softly::generators::{Generator, Size};
 use softly::newton_direction::{NewtonConfig, NewtonDirection};
 use softly::parameter::to_vec_f64;
 use softly::random::{Purpose, Stream};
 use softly::sampler::field_batch;
+use softly::snapshot::Snapshot;
 use softly::spectral_direction::SpectralDirection;
+use softly::train::Training;
 use softly::units::Units;
 use softly_pde::darcy::Discretisation;
 use softly_pde::derivative::{Matrix, Order, Scheme};
@@ -109,7 +114,6 @@ fn dense_basis(family: Family, rows: usize, cols: usize) -> Vec<Vec<f64>> {
 
 #[test]
 fn the_spectrum_is_the_variance_of_every_coefficient() {
-    let shape = [2, 6, 5];
     let families = vec![Family::Cosine, Family::InnerSine];
     let basis = Basis::new(families.clone(), 6, 5);
     // Two samples mean ± deviation have exactly that deviation; one coefficient of each channel never varies.
@@ -125,7 +129,7 @@ fn the_spectrum_is_the_variance_of_every_coefficient() {
             }));
         }
     }
-    let spectrum = data_spectrum(&values, shape, &basis);
+    let spectrum = data_spectrum(values.chunks_exact(60).map(<[f32]>::to_vec), &basis);
     assert_eq!(spectrum.len(), 60);
     for (s, d) in spectrum.iter().zip(&deviations) {
         assert!(*s > 0.0);
@@ -178,24 +182,24 @@ fn normalised(physical: &[f64], units: &Units, nodes: usize) -> Vec<f64> {
 }
 
 fn newton(
-    config: &NewtonConfig,
+    (config, solve_for): &(NewtonConfig, String),
     constraint: &ConstraintConfig,
     grid: &Grid,
     units: &Units,
 ) -> softly::error::Result<NewtonDirection> {
-    NewtonDirection::new(config, constraint, &names(constraint), grid, units)
+    NewtonDirection::new(config, solve_for, constraint, &names(constraint), grid, units)
 }
 
-fn solve_for(field: &str, iterations: usize) -> NewtonConfig {
-    let floor = if field == "p" { BTreeMap::from([("K".to_string(), 0.05)]) } else { BTreeMap::new() };
-    NewtonConfig { solve_for: field.into(), iterations, stencil: None, floor, stop_gradient: false }
+fn solve_for(field: &str, iterations: usize) -> (NewtonConfig, String) {
+    let floor = (field == "p").then(|| BTreeMap::from([("K".to_string(), 0.05)]));
+    (NewtonConfig { iterations, floor, ..NewtonConfig::default() }, field.into())
 }
 
 fn spectral(constraint: &ConstraintConfig, families: Vec<Family>, grid: &Grid, units: &Units) -> SpectralDirection {
     let basis = Basis::new(families, grid.rows, grid.cols);
     let spectrum = (0..2 * grid.len()).map(|i| 1.0 / (1.0 + (i % grid.len()) as f32)).collect();
     let constraint = Arc::new(SoftConstraint::new(constraint, &names(constraint), grid, units).unwrap());
-    SpectralDirection::new(constraint, basis, spectrum, false)
+    SpectralDirection::new(constraint, basis, spectrum, &cpu())
 }
 
 #[test]
@@ -238,7 +242,8 @@ fn newton_solves_helmholtz_in_one_application() {
         let generator = Generator::Helmholtz { size, wave_number: k, alpha: 2.0, tau: 3.0, zero_border: true };
         let grid = generator.grid();
         let maker = generator.prepare(5).unwrap();
-        let samples: Vec<f64> = (0..2).flat_map(|i| maker.sample(Purpose::TrainData, i).unwrap()).map(f64::from).collect();
+        let samples: Vec<f64> =
+            (0..2).flat_map(|i| maker.sample(Purpose::TrainData, i).unwrap()).map(f64::from).collect();
         let units = small_units(1);
         let truth = normalised(&samples, &units, grid.len());
         // Any solution with the right border is a start.
@@ -277,11 +282,13 @@ fn newton_solves_darcy_within_its_iterations() {
     for (size, length, modes, iterations, bound) in
         [(16, 0.2, 4, 10, 0.01), (32, 0.2, 16, 10, 0.05), (16, 0.2, 4, 40, 2e-3)]
     {
-        let generator = |discretisation| Generator::Darcy { size: Size::Square(size), length, modes, flow: 10.0, discretisation };
+        let generator =
+            |discretisation| Generator::Darcy { size: Size::Square(size), length, modes, flow: 10.0, discretisation };
         let mirrored = generator(Discretisation::Mirror);
         let grid = mirrored.grid();
         let maker = mirrored.prepare(5).unwrap();
-        let samples: Vec<f64> = (0..3).flat_map(|i| maker.sample(Purpose::TrainData, i).unwrap()).map(f64::from).collect();
+        let samples: Vec<f64> =
+            (0..3).flat_map(|i| maker.sample(Purpose::TrainData, i).unwrap()).map(f64::from).collect();
         let units = small_units(0);
         let truth = normalised(&samples, &units, grid.len());
         let noise = normals(4, truth.len());
@@ -355,8 +362,9 @@ fn gradients_through_every_direction_match_finite_differences() {
 #[test]
 fn a_stopped_gradient_is_no_gradient() {
     let grid = Grid::unit(9, 8);
-    let config = NewtonConfig { stop_gradient: true, ..solve_for("p", 3) };
-    let direction = newton(&config, &darcy_law(Scheme::OneSided2, Norm::L2), &grid, &small_units(0)).unwrap();
+    let config = NewtonConfig { stop_gradient: true, ..solve_for("p", 3).0 };
+    let direction =
+        newton(&(config, "p".into()), &darcy_law(Scheme::OneSided2, Norm::L2), &grid, &small_units(0)).unwrap();
     let x: Tensor<4> = Tensor::<4>::from_data(
         TensorData::new(normals(6, 2 * grid.len()), [1, 2, 9, 8]),
         (&cpu().autodiff(), DType::F64),
@@ -412,23 +420,31 @@ fn whatever_the_estimate_is_the_directions_are_finite_and_bounded() {
     let units = small_units(0);
     let noise = |scale: f64, shift: f64| normals(8, 512).into_iter().map(move |v| scale * v + shift);
     // Noise of every size, constants, and a permeability that is negative or zero everywhere.
-    let estimates: Vec<Vec<f64>> = [(1e-3, 0.0), (0.5, 0.0), (20.0, 0.0), (1e4, 0.0), (0.0, 0.0), (0.0, -1.5), (0.3, -40.0)]
-        .into_iter()
-        .map(|(scale, shift)| noise(scale, shift).collect())
-        .collect();
+    let estimates: Vec<Vec<f64>> =
+        [(1e-3, 0.0), (0.5, 0.0), (20.0, 0.0), (1e4, 0.0), (0.0, 0.0), (0.0, -1.5), (0.3, -40.0)]
+            .into_iter()
+            .map(|(scale, shift)| noise(scale, shift).collect())
+            .collect();
     let n = estimates.len();
     let data = TensorData::new(estimates.concat(), [n, 2, 16, 16]);
     for sigma in [0.002, 0.3, 80.0] {
         let (sigma, at) = (vec![sigma; n], levels(&vec![sigma; n]));
-        for floor in [BTreeMap::new(), BTreeMap::from([("K".to_string(), 0.05)])] {
-            let config = NewtonConfig { floor, ..solve_for("p", 12) };
-            let newton = newton(&config, &law, &grid, &units).unwrap();
+        for floor in [None, Some(BTreeMap::from([("K".to_string(), 0.05)]))] {
+            let config = NewtonConfig { floor, ..NewtonConfig::default() };
+            let newton = newton(&(config, "p".into()), &law, &grid, &units).unwrap();
             let spectral = spectral(&law, vec![Family::Cosine; 2], &grid, &units);
             for (newtons, limit) in [(true, 3.0 * at[0].out), (false, at[0].out)] {
                 let x = Tensor::<4>::from_data(data.clone(), (&cpu().autodiff(), DType::F32)).require_grad();
                 let v = if newtons { newton.at(&x, &sigma, &at) } else { spectral.at(&x, &sigma, &at) };
                 let gradient = x.grad(&v.clone().sum().backward()).unwrap();
-                assert!(to_vec_f64(gradient).iter().all(|g| g.is_finite()), "gradient at {sigma:?}");
+                for (i, g) in to_vec_f64(gradient).iter().enumerate() {
+                    assert!(
+                        g.is_finite(),
+                        "newton: {newtons}, sigma {}: gradient {g} of estimate {}",
+                        sigma[0],
+                        i / 512
+                    );
+                }
                 for sample in to_vec_f64(v).chunks_exact(512) {
                     let size = if newtons { rms(&sample[..256]) } else { rms(sample) };
                     assert!(size.is_finite() && size <= limit * 1.001, "{size} of {limit}");
@@ -446,17 +462,65 @@ fn a_wrong_configuration_is_named() {
         residual: Residuals::Many(vec![ResidualConfig { formula: "p".into(), region: Region::Border, weight: 1.0 }]),
         ..law.clone()
     };
-    let floored = |floor: f64| NewtonConfig {
-        floor: BTreeMap::from([("K".to_string(), floor)]),
-        ..solve_for("p", 3)
+    let floored = |name: &str, floor: f64| {
+        let floor = Some(BTreeMap::from([(name.to_string(), floor)]));
+        (NewtonConfig { floor, ..NewtonConfig::default() }, "p".to_string())
     };
     for (config, law, grid, said) in [
         (solve_for("q", 3), &law, &grid, "denoiser.scd.solve_for: `q` is no field"),
         (solve_for("p", 3), &border, &grid, "denoiser.scd.solve_for"),
         (solve_for("K", 3), &border, &grid, "denoiser.scd.solve_for: no residual contains `K`"),
-        (floored(0.0), &law, &grid, "denoiser.scd.floor: expected a positive number"),
+        (solve_for("p", 0), &law, &grid, "denoiser.scd.newton.iterations"),
+        (solve_for("p", 3), &law, &Grid::unit(3, 9), "denoiser.scd.directions: `newton` needs 4 nodes"),
+        (floored("K", 0.0), &law, &grid, "denoiser.scd.newton.floor: expected a positive number"),
+        (floored("k", 0.1), &law, &grid, "denoiser.scd.newton.floor: `k` is no field"),
     ] {
         let error = newton(&config, law, grid, &Units::identity(2)).err().expect("a refusal").to_string();
         assert!(error.starts_with(said), "{error}");
     }
+}
+
+#[test]
+fn a_model_with_every_direction_trains_and_its_snapshot_knows_the_data() {
+    let config = Layers::new().preset("darcy-demo").unwrap();
+    let settings = [
+        "data.count=40",
+        "data.valid=4",
+        "train.iterations=3",
+        "train.batch=4",
+        "denoiser.backbone={ kind = 'mlp', hidden = 16 }",
+        "denoiser.scd={ directions = ['gradient', 'spectral', 'newton'], solve_for = 'p', scale = 'unit', input = 'features' }",
+    ];
+    let config = settings.into_iter().fold(config, |config, setting| config.set(setting).unwrap());
+    let config = config.finish("test").unwrap();
+    let dataset = Dataset::from_config(&config).unwrap();
+    let floors = dataset.floors();
+    assert_eq!(floors.keys().collect::<Vec<_>>(), ["K"], "the permeability is positive, the pressure is not");
+    let mut training = Training::new(&config, dataset.clone(), &cpu()).unwrap();
+    for _ in 0..3 {
+        training.step().unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("snapshot.safetensors");
+    training.snapshot().write(&path).unwrap();
+    let snapshot = Snapshot::read(&path).unwrap();
+    assert_eq!(snapshot.blueprint.data.floors, floors);
+    let (_, shape, spectrum) = snapshot.weights.iter().find(|(name, _, _)| name == "spectral.spectrum").unwrap();
+    assert_eq!(*shape, [2, 16, 16]);
+    // By Parseval the coefficients vary as much in all as the nodes do.
+    let units = &snapshot.blueprint.data.units;
+    let indices: Vec<usize> = (0..40).collect();
+    let samples = Dataset::batch(&dataset.train, &indices, 512, 256, units);
+    let mut total = 0.0;
+    for node in 0..512 {
+        let values: Vec<f64> = samples.iter().skip(node).step_by(512).map(|&v| f64::from(v)).collect();
+        let mean = values.iter().sum::<f64>() / 40.0;
+        total += values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 40.0;
+    }
+    let measured: f64 = spectrum.iter().map(|&s| f64::from(s)).sum();
+    assert!((measured / total - 1.0).abs() < 1e-3, "{measured} against {total}");
+    let model = snapshot.model(&cpu(), &path).unwrap();
+    let x = field_batch(normals(30, 1024), [2, 16, 16], &cpu());
+    let denoised = to_vec_f64(model.denoiser.denoise(x, &[0.1, 2.0]));
+    assert!(denoised.iter().all(|v| v.is_finite()));
 }
