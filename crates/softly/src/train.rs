@@ -91,6 +91,7 @@ impl Training {
         dataset.check()?;
         let blueprint = Blueprint::new(config, &dataset)?;
         let mut model = blueprint.build(&device.clone().autodiff())?;
+        model.denoiser.measure(&dataset, &blueprint.data.units);
         let optimizer = Optimizer::new(&mut *model.denoiser);
         let device = device.clone();
         Ok(Self { blueprint, model, optimizer, dataset, device, order: Order::default(), sums: Sums::default() })
