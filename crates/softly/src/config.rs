@@ -363,9 +363,15 @@ impl Config {
             // Checked with the grid when it is built.
             BackboneConfig::Unet(_) => {}
         }
-        let levels = matches!(self.denoiser.backbone, BackboneConfig::LevelMlp { .. });
-        if levels != (self.denoiser.precondition == PreconditionKind::Ddpm) {
-            return Err(Error::input("denoiser.backbone", "`level-mlp` and the precondition `ddpm` go together only"));
+        let ddpm = self.denoiser.precondition == PreconditionKind::Ddpm;
+        if !ddpm && matches!(self.denoiser.backbone, BackboneConfig::LevelMlp { .. }) {
+            return Err(Error::input("denoiser.backbone", "`level-mlp` goes with the precondition `ddpm` only"));
+        }
+        if ddpm && self.ddpm_levels().is_none() {
+            return Err(Error::input(
+                "denoiser.precondition",
+                "`ddpm` needs the backbone `level-mlp`, or `unet` with objective.noise of the kind `cosine`",
+            ));
         }
         match self.objective.noise {
             NoiseDist::LogNormal { std, .. } => positive("objective.noise.std", std)?,
@@ -456,6 +462,16 @@ impl Config {
         }
     }
 
+    /// Noise levels of a network that knows only those of a cosine DDPM schedule; `None` for all others.
+    pub fn ddpm_levels(&self) -> Option<usize> {
+        match (self.denoiser.precondition, &self.denoiser.backbone, &self.objective.noise) {
+            (PreconditionKind::Edm, ..) => None,
+            (_, BackboneConfig::LevelMlp { levels, .. }, _) => Some(*levels),
+            (_, BackboneConfig::Unet(_), NoiseDist::Cosine { steps, .. }) => Some(*steps),
+            _ => None,
+        }
+    }
+
     fn check_sampler(&self, positive: impl Fn(&str, f64) -> Result<()>) -> Result<()> {
         let s = &self.sampler;
         positive("sampler.sigma_min", s.sigma_min)?;
@@ -468,8 +484,8 @@ impl Config {
             let problem = format!("expected sigma_min < sigma_max, found {} and {}", s.sigma_min, s.sigma_max);
             return Err(Error::input("sampler.sigma_min", problem));
         }
-        if let (BackboneConfig::LevelMlp { levels, .. }, Solver::Ancestral) = (&self.denoiser.backbone, s.solver)
-            && *levels != s.steps
+        if let (Some(levels), Solver::Ancestral) = (self.ddpm_levels(), s.solver)
+            && levels != s.steps
         {
             let problem = format!("the network knows {levels} noise levels, the sampler has {} steps", s.steps);
             return Err(Error::input("sampler.steps", problem));

@@ -68,12 +68,22 @@ impl CosineSchedule {
 pub struct Ddpm {
     backbone: Box<dyn Backbone>,
     schedule: CosineSchedule,
+    label: Label,
+}
+
+/// How a network is told the noise level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Label {
+    /// The level's index.
+    Index,
+    /// ln(σ)/4 of the level.
+    LogSigma,
 }
 
 impl Ddpm {
-    /// Wraps `backbone`, whose noise input is the level's index.
-    pub fn new(backbone: Box<dyn Backbone>, steps: usize) -> Self {
-        Self { backbone, schedule: CosineSchedule::new(steps) }
+    /// Wraps `backbone`, which knows the levels of a schedule of `steps` steps.
+    pub fn new(backbone: Box<dyn Backbone>, steps: usize, label: Label) -> Self {
+        Self { backbone, schedule: CosineSchedule::new(steps), label }
     }
 }
 
@@ -86,7 +96,14 @@ impl Parameters for Ddpm {
 impl Denoiser for Ddpm {
     fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
         let dtype = x.dtype();
-        let levels: Vec<f64> = sigma.iter().map(|&s| self.schedule.nearest_level(s) as f64).collect();
+        let label = |&s: &f64| {
+            let level = self.schedule.nearest_level(s);
+            match self.label {
+                Label::Index => level as f64,
+                Label::LogSigma => self.schedule.sigma(level).ln() / 4.0,
+            }
+        };
+        let levels: Vec<f64> = sigma.iter().map(label).collect();
         // The input is scaled by the true σ, so that between levels only the level's label is rounded.
         let scaled = x.clone() * per_sample(sigma.iter().map(|s| 1.0 / (1.0 + s * s).sqrt()), &x);
         self.backbone.forward(scaled.cast(burn::tensor::DType::F32), &levels).cast(dtype)

@@ -6,10 +6,10 @@ use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use softly_pde::grid::Grid;
 
-use crate::config::{BackboneConfig, Config, PreconditionKind, SigmaData};
+use crate::config::{BackboneConfig, Config, SigmaData};
 use crate::constraint::SoftConstraint;
 use crate::dataset::Dataset;
-use crate::ddpm::Ddpm;
+use crate::ddpm::{Ddpm, Label};
 use crate::denoiser::{Backbone, Denoiser, Edm};
 use crate::direction::{Direction, DirectionKind};
 use crate::error::{Error, Result};
@@ -121,9 +121,13 @@ impl Blueprint {
             }
             BackboneConfig::Unet(unet) => Box::new(UNet::new(unet, shape, &mut stream, device)?),
         };
-        let base: Box<dyn Denoiser> = match (config.denoiser.precondition, &config.denoiser.backbone) {
-            (PreconditionKind::Ddpm, BackboneConfig::LevelMlp { levels, .. }) => Box::new(Ddpm::new(backbone, *levels)),
-            _ => Box::new(Edm::new(backbone, sigma_data)),
+        let base: Box<dyn Denoiser> = match config.ddpm_levels() {
+            Some(levels) => {
+                // PIDM's own network has a row per level; any other gets EDM's smooth noise input.
+                let indexed = matches!(config.denoiser.backbone, BackboneConfig::LevelMlp { .. });
+                Box::new(Ddpm::new(backbone, levels, if indexed { Label::Index } else { Label::LogSigma }))
+            }
+            None => Box::new(Edm::new(backbone, sigma_data)),
         };
         let denoiser = match (&config.denoiser.scd, &constraint) {
             (Some(scd), Some(constraint)) => {
