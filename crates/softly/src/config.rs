@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use crate::constraint::ConstraintConfig;
+use crate::constraint::{ConstraintConfig, ParameterConfig};
 use crate::direction::DirectionKind;
 use crate::error::{Error, Result, nearest};
 use crate::files::read_text;
@@ -308,8 +308,11 @@ fn merge(lower: &mut Table, upper: Table) {
     for (key, value) in upper {
         match (lower.get_mut(&key), value) {
             (Some(Value::Table(old)), Value::Table(new)) => {
-                let replaced =
-                    ["kind", "shape"].iter().any(|tag| new.get(*tag).is_some_and(|v| old.get(*tag) != Some(v)));
+                let other = |tag: &str| new.get(tag).is_some_and(|v| old.get(tag) != Some(v));
+                // A parameter of a constraint is a table of one key, which says what it is.
+                let parameter = old.len() == 1 && new.len() == 1;
+                let replaced = ["kind", "shape"].into_iter().any(other)
+                    || parameter && ["file", "normal", "learn"].into_iter().any(other);
                 if replaced { *old = new } else { merge(old, new) }
             }
             (_, value) => {
@@ -400,7 +403,26 @@ impl Config {
         if let (None, Some((place, _))) = (&self.constraint, needs.iter().find(|(_, used)| *used)) {
             return Err(Error::input(place, "needs a [constraint] table, and there is none"));
         }
+        self.check_parameters()?;
         self.check_scd(positive)
+    }
+
+    fn check_parameters(&self) -> Result<()> {
+        let parameters = |c: Option<&ConstraintConfig>| c.map_or_else(Default::default, |c| c.parameters.clone());
+        if let Some((name, _)) = parameters(self.truth.as_ref()).iter().find(|(_, p)| !p.is_fixed()) {
+            return Err(Error::input(format!("truth.parameters.{name}"), "the truth is neither drawn nor learned")
+                .hint("give a number"));
+        }
+        let given = parameters(self.constraint.as_ref());
+        let learned = given.iter().find(|(_, p)| matches!(p, ParameterConfig::Learn { .. }));
+        let used = self.objective.regulariser.is_some() || self.sampler.guidance.is_some();
+        match (learned, &self.denoiser.scd) {
+            (Some((name, _)), None) if used => {
+                Err(Error::input(format!("constraint.parameters.{name}"), "is learned with γ, and there is none")
+                    .hint("give a number, or add a [denoiser.scd] table"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_scd(&self, positive: impl Fn(&str, f64) -> Result<()>) -> Result<()> {

@@ -45,6 +45,7 @@ pub mod point_metrics;
 pub mod quadrature;
 pub mod random;
 pub mod reporter;
+mod runtime_parameter;
 pub mod sampler;
 pub mod scd;
 pub mod snapshot;

@@ -115,6 +115,9 @@ impl Blueprint {
         let shape = self.data.shape();
         let sigma_data = self.sigma_data();
         let constraint = self.constraint()?.map(Arc::new);
+        if let Some(constraint) = &constraint {
+            constraint.move_to(device);
+        }
         // The base and γ have streams of their own: SCD's base starts from vanilla's very weights.
         let mut stream = Stream::new(config.train.seed, Purpose::Weights, 0);
         let channels = shape.iter().product();

@@ -231,6 +231,7 @@ impl Parameters for SoftlyConstrained {
         if let Weights::Learned(network) = &mut self.gamma.weights {
             network.visit(&format!("{prefix}gamma."), visit);
         }
+        self.constraint.visit(&format!("{prefix}constraint."), visit);
         for (kind, direction) in self.config.directions.iter().zip(&mut self.directions) {
             direction.visit(&format!("{prefix}{}.", kind.name()), visit);
         }

@@ -1,6 +1,6 @@
 //! Training: the loop, checkpoints and exact resumption.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,12 @@ use crate::dataset::Dataset;
 use crate::error::{Error, Result};
 use crate::files::{make_folder, read_text, write_text};
 use crate::model::{Blueprint, Model};
-use crate::optimizer::Optimizer;
+use crate::optimizer::{Optimizer, Slot};
 use crate::random::{Purpose, Stream};
 use crate::snapshot::{Snapshot, TensorFile};
 
 /// One line of `metrics.jsonl`: means over the steps since the last line.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
     /// Steps done.
     pub step: u64,
@@ -35,6 +35,9 @@ pub struct Metrics {
     pub rate: f64,
     /// Gradient entries that were not finite and were taken as zero.
     pub replaced: usize,
+    /// Learned parameters of the constraint by name, after the last step.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub constraint: BTreeMap<String, f64>,
 }
 
 /// Running sums behind the next line of `metrics.jsonl`; part of a checkpoint, so that resuming is exact.
@@ -143,6 +146,8 @@ impl Training {
             return Ok(None);
         }
         let mean = |total: f64| total / sums.steps as f64;
+        let learned =
+            |slot: &Slot| Some((slot.name.strip_prefix("constraint.")?.to_string(), f64::from(slot.value[0])));
         let line = Metrics {
             step: done,
             loss: mean(sums.loss),
@@ -150,6 +155,7 @@ impl Training {
             gradient_norm: mean(sums.gradient_norm),
             rate,
             replaced: sums.replaced,
+            constraint: self.optimizer.slots.iter().filter_map(learned).collect(),
         };
         self.sums = Sums::default();
         Ok(Some(line))

@@ -826,7 +826,7 @@ fn automatic_lambda_makes_the_correction_as_large_as_the_data() {
             let lambda = automatic_lambda(&constraint, scale, shape, sigma_data);
             assert!(lambda > 0.0);
             let scd = ScdConfig::default();
-            let gamma = Gamma::new(&scd, shape, &mut Stream::new(0, Purpose::Weights, 1), &cpu());
+            let gamma = Gamma::new(&scd, shape, &mut Stream::new(0, Purpose::Weights, 1), &cpu()).unwrap();
             let gradient = GradientDirection::new(constraint.clone(), scale, Damping::Exponential, lambda);
             let base = Box::new(Identity);
             let mut model =
