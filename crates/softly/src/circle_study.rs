@@ -29,7 +29,7 @@ pub enum StudyScale {
     Demo,
     /// Three curves, three seeds, reduced trainings.
     Cpu,
-    /// The paper's trainings, three seeds, and the sweep over the chop angle with the first of them.
+    /// The paper's trainings, three seeds, and the sweep over the chop angle.
     Paper,
 }
 
@@ -91,9 +91,6 @@ impl CircleStudy {
         for &seed in &self.seeds {
             for &(data, curve) in &self.curves {
                 let sweep = ["chop-pi4", "chop-pi3"].contains(&data);
-                if sweep && seed != self.seeds[0] {
-                    continue;
-                }
                 // The sweep over the angle is about the methods, not about the learning rate.
                 let methods = self.methods.iter().filter(|method| !(sweep && method.ends_with("-tuned")));
                 for &method in methods {
