@@ -70,9 +70,6 @@ impl CircleStudy {
         for &seed in &self.seeds {
             for &(data, curve) in &self.curves {
                 let sweep = ["chop-pi4", "chop-pi3"].contains(&data);
-                if sweep && seed != self.seeds[0] {
-                    continue;
-                }
                 // The sweep over the angle is about the methods, not about the learning rate.
                 let methods = self.methods.iter().filter(|method| !(sweep && method.ends_with("-tuned")));
                 for &method in methods {

@@ -15,6 +15,8 @@ pub struct CosineSchedule {
     pub beta: Vec<f64>,
     /// ᾱ of each level: the running product of 1 − β.
     pub alpha_bar: Vec<f64>,
+    /// σ of each level, ascending.
+    sigma: Vec<f64>,
 }
 
 impl CosineSchedule {
@@ -26,14 +28,15 @@ impl CosineSchedule {
             (phase * std::f64::consts::FRAC_PI_2).cos().powi(2)
         };
         let beta: Vec<f64> = (0..steps).map(|t| (1.0 - curve(t + 1) / curve(t)).clamp(0.0, 0.999)).collect();
-        let alpha_bar = beta
+        let alpha_bar: Vec<f64> = beta
             .iter()
             .scan(1.0, |product, beta| {
                 *product *= 1.0 - beta;
                 Some(*product)
             })
             .collect();
-        Self { beta, alpha_bar }
+        let sigma = alpha_bar.iter().map(|a| ((1.0 - a) / a).sqrt()).collect();
+        Self { beta, alpha_bar, sigma }
     }
 
     /// Number of levels.
@@ -43,7 +46,7 @@ impl CosineSchedule {
 
     /// σ of level t: √((1−ᾱ)/ᾱ).
     pub fn sigma(&self, t: usize) -> f64 {
-        ((1.0 - self.alpha_bar[t]) / self.alpha_bar[t]).sqrt()
+        self.sigma[t]
     }
 
     /// ᾱ of the level below t; 1 below the first.
@@ -59,7 +62,7 @@ impl CosineSchedule {
 
     /// The level whose σ is nearest to `sigma` on a log scale.
     pub fn nearest_level(&self, sigma: f64) -> usize {
-        let above = (0..self.steps()).position(|t| self.sigma(t) >= sigma).unwrap_or(self.steps() - 1);
+        let above = self.sigma.partition_point(|&level| level < sigma).min(self.steps() - 1);
         if above > 0 && sigma * sigma < self.sigma(above) * self.sigma(above - 1) { above - 1 } else { above }
     }
 }

@@ -1,5 +1,7 @@
 //! What training minimises: denoising score matching, optionally with PIDM's residual regulariser.
 
+use std::sync::LazyLock;
+
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -163,7 +165,8 @@ impl Regulariser {
         sigma: &[f64],
         data_weight: impl Fn(f64) -> f64,
     ) -> Tensor<1> {
-        let schedule = CosineSchedule::new(100);
+        static SCHEDULE: LazyLock<CosineSchedule> = LazyLock::new(|| CosineSchedule::new(100));
+        let schedule = &*SCHEDULE;
         let judged = match self.estimation {
             Estimation::Mean => estimate,
             Estimation::Sample => {
