@@ -78,6 +78,24 @@ Ctrl-C saves a checkpoint; the same command goes on from there.")]
         #[arg(long, value_name = "RUN")]
         out: PathBuf,
     },
+    /// Freeze a trained denoiser and train a soft constraint on top of it, or go on with that.
+    #[command(after_help = "\
+Examples:
+  softly adapt runs/vanilla --preset darcy-demo --method scd --out runs/adapted
+  softly adapt runs/vanilla --config my.toml --set constraint.parameters.flow={learn=15.0} --out runs/learned
+Whatever is not said comes from the snapshot: network, data, constraint. Training is short unless a file or a method
+says otherwise: a preset's [train] is for whole networks. The result is a run like any other.")]
+    Adapt {
+        /// A run folder or a snapshot file: the denoiser to freeze.
+        #[arg(value_name = "RUN|SNAPSHOT")]
+        base: PathBuf,
+        /// What to put on top of it.
+        #[command(flatten)]
+        source: Source,
+        /// Folder of the new run.
+        #[arg(long, value_name = "RUN")]
+        out: PathBuf,
+    },
     /// Draw samples from a trained model.
     #[command(after_help = "\
 Examples:

@@ -13,13 +13,14 @@ use softly::constraint::{ResidualSummary, SoftConstraint};
 use softly::dataset::Dataset;
 use softly::error::{Error, Result, nearest};
 use softly::files::make_folder;
-use softly::generate::Trained;
+use softly::generate::{Trained, snapshot_file};
 use softly::generators::Generator;
 use softly::npy;
 use softly::point_metrics::{Cloud, PointMetrics, Summary};
 use softly::random::{Purpose, Stream};
 use softly::sampler::{Guidance, Sampler};
-use softly::train::{self, RunFolder, RunInfo};
+use softly::snapshot::Snapshot;
+use softly::train::{self, RunFolder, RunInfo, Training};
 use softly::units::Units;
 use softly::wasserstein::w1;
 use softly_pde::grid::Grid;
@@ -52,6 +53,7 @@ fn dispatch(command: Command, json: bool) -> Result<()> {
         Command::Presets { name, method } => presets(name.as_deref(), method.as_deref(), json),
         Command::Data { kind } => data_commands::run(kind, json),
         Command::Train { source, out } => train_model(&source, &out, json),
+        Command::Adapt { base, source, out } => adapt_model(&base, &source, &out, json),
         Command::Sample { sampling, out } => sample(&sampling, &out, json),
         Command::Eval { sampling, sets, scales, data, metrics } => {
             eval(&sampling, sets as usize, &scales, data.as_deref(), &metrics, json)
@@ -151,23 +153,49 @@ pub fn configuration(source: &Source) -> Result<Config> {
     if source.preset.is_none() && source.config.is_none() {
         return Err(Error::input("--preset", "expected --preset or --config").hint("`softly presets` lists presets"));
     }
+    with_method_and_settings(layers, source)?.finish(&place)
+}
+
+fn with_method_and_settings(mut layers: Layers, source: &Source) -> Result<Layers> {
     if let Some(method) = &source.method {
         layers = layers.method(method)?;
     }
     for setting in &source.settings {
         layers = layers.set(setting)?;
     }
-    layers.finish(&place)
+    Ok(layers)
 }
 
 fn train_model(source: &Source, out: &Path, json: bool) -> Result<()> {
     let config = configuration(source)?;
+    run_training(Training::new(&config, Dataset::from_config(&config)?, &device())?, out, json)
+}
+
+fn adapt_model(base: &Path, source: &Source, out: &Path, json: bool) -> Result<()> {
+    let file = snapshot_file(base)?;
+    let place = file.display().to_string();
+    let snapshot = Snapshot::read(&file)?;
+    let mut layers = Layers::new().text(&snapshot.blueprint.config.to_toml(), &place)?;
+    if let Some(preset) = &source.preset {
+        layers = layers.preset(preset)?;
+    }
+    layers = layers.adapting()?;
+    if let Some(file) = &source.config {
+        layers = layers.file(file)?;
+    }
+    let config = with_method_and_settings(layers, source)?.finish(&place)?;
     let dataset = Dataset::from_config(&config)?;
+    run_training(Training::adapt(&snapshot, &file, &config, dataset, &device())?, out, json)
+}
+
+/// Runs a training in the folder `out` with a progress bar.
+fn run_training(training: Training, out: &Path, json: bool) -> Result<()> {
+    let config = training.blueprint.config.clone();
     catch_interrupt();
     let bar = Bar::new(config.train.iterations, "steps");
     let folder = RunFolder::new(out);
     let mut started = false;
-    train::run(&config, dataset, &folder, &device(), run_info(config.train.seed), &STOP, &mut |progress| {
+    train::run_training(training, &folder, run_info(config.train.seed), &STOP, &mut |progress| {
         if !started {
             use softly::reporter::Reporter;
             bar.begin(progress.total, progress.step.saturating_sub(1));

@@ -219,6 +219,18 @@ pub const PRESETS: &[(&str, &str)] = &[
     ("helmholtz-paper", include_str!("../../../presets/helmholtz-paper.toml")),
 ];
 
+/// How a soft constraint is trained on a frozen denoiser unless a configuration says otherwise.
+const ADAPTING: &str = "
+[train]
+iterations = 600
+batch = 64
+rate = 2e-3
+schedule = { kind = 'cosine', warmup = 20 }
+ema = { kind = 'constant', decay = 0.99 }
+log_every = 20
+checkpoint_every = 200
+";
+
 /// The text of a preset.
 pub fn preset(name: &str) -> Result<&'static str> {
     PRESETS.iter().find(|(n, _)| *n == name).map(|(_, text)| *text).ok_or_else(|| {
@@ -258,6 +270,11 @@ impl Layers {
         let table: Table = toml::from_str(text).map_err(|e| parse_error(place, &e))?;
         merge(&mut self.table, table);
         Ok(self)
+    }
+
+    /// Adds the training settings that suit the few weights of a soft constraint on a frozen denoiser.
+    pub fn adapting(self) -> Result<Self> {
+        self.text(ADAPTING, "adapting")
     }
 
     /// Lays the named method's table over what is there.
@@ -386,6 +403,9 @@ impl Config {
         if let Weight::MinSnr { max } = self.objective.weight {
             positive("objective.weight.max", max)?;
         }
+        if self.objective.base_loss != 0.0 {
+            positive("objective.base_loss", self.objective.base_loss)?;
+        }
         self.check_sampler(positive)?;
         at_least_one("train.iterations", self.train.iterations)?;
         at_least_one("train.batch", self.train.batch as u64)?;
@@ -435,6 +455,11 @@ impl Config {
             && !(lambda.is_finite() && lambda >= 0.0)
         {
             return Err(Error::input("denoiser.scd.lambda", format!("expected a number ≥ 0, found {lambda}")));
+        }
+        if scd.detach_base && self.objective.base_loss == 0.0 {
+            let problem =
+                "keeps the loss from the base denoiser, which then learns from objective.base_loss alone: it is 0";
+            return Err(Error::input("denoiser.scd.detach_base", problem).hint("set objective.base_loss=1"));
         }
         let place = "denoiser.scd.directions";
         if scd.directions.is_empty() {

@@ -11,6 +11,16 @@ pub trait Denoiser: Parameters + Send + Sync {
     /// D(x; σ) ≈ E[x0 | x0 + σ·noise = x]. `x` is `[N, C, H, W]` with one σ per sample; so is the result.
     fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4>;
 
+    /// The same, and the estimate of the denoiser below if a soft constraint is put on one.
+    fn denoise_with_base(&self, x: Tensor<4>, sigma: &[f64]) -> (Tensor<4>, Option<Tensor<4>>) {
+        (self.denoise(x, sigma), None)
+    }
+
+    /// Visits the parameters below a soft constraint: all, if there is none. Names are those of a visit without prefix.
+    fn visit_base(&mut self, visit: &mut Visitor<'_>) {
+        self.visit("", visit);
+    }
+
     /// The learned weight of the soft constraint at (x, σ), `[N, outputs]`, if there is one.
     fn gamma(&self, _x: Tensor<4>, _sigma: &[f64]) -> Option<Tensor<2>> {
         None

@@ -88,6 +88,38 @@ impl Blueprint {
         Ok(blueprint)
     }
 
+    /// A model with the network, the units and sigma_data of `base`, and all else as in `config`.
+    pub fn adapted(base: &Self, config: &Config, dataset: &Dataset) -> Result<Self> {
+        let mut config = config.clone();
+        let (ours, theirs) = (&config.denoiser, &base.config.denoiser);
+        if ours.backbone != theirs.backbone || ours.precondition != theirs.precondition {
+            let problem = "the configuration asks for another network than the snapshot has";
+            return Err(Error::input("denoiser.backbone", problem)
+                .hint("leave out the network's settings: they come with the snapshot"));
+        }
+        if ours.scd.is_none() {
+            return Err(Error::input("denoiser.scd", "adapting trains the soft constraint, and there is none")
+                .hint("add a [denoiser.scd] table"));
+        }
+        config.data.sigma_data = SigmaData::Number(base.sigma_data());
+        let mut blueprint = Self::new(&config, dataset)?;
+        let (data, known) = (&blueprint.data, &base.data);
+        // A network from elsewhere does not name its fields or say what their units were.
+        let nameless = known.fields.iter().enumerate().all(|(i, name)| *name == format!("field{i}"));
+        let same_fields = data.fields == known.fields || (nameless && data.fields.len() == known.fields.len());
+        if !same_fields || [data.grid.rows, data.grid.cols] != [known.grid.rows, known.grid.cols] {
+            let describe = |spec: &DataSpec| {
+                format!("{} on {} × {} nodes", spec.fields.join(", "), spec.grid.rows, spec.grid.cols)
+            };
+            let problem = format!("the snapshot knows {}, the data are {}", describe(known), describe(data));
+            return Err(Error::input("data", problem).hint("adapt with data like those that it was trained on"));
+        }
+        if !nameless {
+            blueprint.data.units = known.units.clone();
+        }
+        Ok(blueprint)
+    }
+
     /// The standard deviation of the normalised data.
     pub fn sigma_data(&self) -> f64 {
         match self.config.data.sigma_data {
@@ -143,7 +175,12 @@ impl Blueprint {
                 let directions = scd.directions.iter().map(|&kind| self.direction(kind, scd, constraint, device));
                 let directions = directions.collect::<Result<_>>()?;
                 // Detaching is for training: guidance and likelihood differentiate the denoiser as it is.
-                let scd = ScdConfig { detach: scd.detach && device.is_autodiff(), ..scd.clone() };
+                let training = device.is_autodiff();
+                let scd = ScdConfig {
+                    detach: scd.detach && training,
+                    detach_base: scd.detach_base && training,
+                    ..scd.clone()
+                };
                 Box::new(SoftlyConstrained::new(base, constraint.clone(), directions, gamma, scd, sigma_data))
             }
             _ => base,

@@ -105,6 +105,8 @@ pub struct Slot {
     pub shape: Vec<usize>,
     /// Current values.
     pub value: Vec<f32>,
+    /// Whether they change. If not, all that follows is empty.
+    pub trainable: bool,
     /// Running mean of the gradient.
     pub mean: Vec<f32>,
     /// Running mean of the squared gradient.
@@ -115,6 +117,13 @@ pub struct Slot {
     pub rate: f64,
     /// Whether every row is kept at unit root mean square.
     pub unit_rows: bool,
+}
+
+impl Slot {
+    /// The values to draw samples with.
+    pub fn averaged(&self) -> &[f32] {
+        if self.trainable { &self.average } else { &self.value }
+    }
 }
 
 /// The state of an optimisation.
@@ -141,12 +150,14 @@ impl Optimizer {
         let mut slots = Vec::new();
         model.visit("", &mut |name, parameter| {
             let value = parameter.values();
-            let zeros = vec![0.0; value.len()];
+            let trainable = parameter.trainable();
+            let zeros = vec![0.0; if trainable { value.len() } else { 0 }];
             slots.push(Slot {
                 name: name.to_string(),
                 shape: parameter.shape(),
                 unit_rows: parameter.unit_rows(),
-                average: value.clone(),
+                trainable,
+                average: if trainable { value.clone() } else { Vec::new() },
                 mean: zeros.clone(),
                 square: zeros,
                 rate: parameter.rate(),
@@ -199,7 +210,7 @@ impl Optimizer {
             correction2: (1.0 - b2.powf(self.step as f64)) as f32,
         };
         let keep = ema.decay(self.step) as f32;
-        for (slot, gradient) in self.slots.iter_mut().zip(&all) {
+        for (slot, gradient) in self.slots.iter_mut().zip(&all).filter(|(slot, _)| slot.trainable) {
             if let Some(gradient) = gradient {
                 let numbers = AdamStep { learning_rate: (rate * slot.rate) as f32, ..numbers };
                 kernels::adam(numbers, gradient, &mut slot.value, &mut slot.mean, &mut slot.square);
@@ -211,7 +222,7 @@ impl Optimizer {
         }
         let mut slots = self.slots.iter();
         model.visit("", &mut |_, parameter| {
-            if let Some(slot) = slots.next() {
+            if let Some(slot) = slots.next().filter(|slot| slot.trainable) {
                 parameter.set(slot.value.clone());
             }
         });

@@ -95,6 +95,9 @@ pub struct ScdConfig {
     pub newton: NewtonConfig,
     /// Treat the directions as constants in training (ablation; wrong for residuals that are not linear).
     pub detach: bool,
+    /// Keep the loss of the corrected estimate from the base denoiser: it learns from `objective.base_loss` alone, as if the
+    /// correction were put on it later.
+    pub detach_base: bool,
 }
 
 impl Default for ScdConfig {
@@ -112,6 +115,7 @@ impl Default for ScdConfig {
             rate: 1.0,
             newton: NewtonConfig::default(),
             detach: false,
+            detach_base: false,
         }
     }
 }
@@ -201,6 +205,23 @@ impl SoftlyConstrained {
         Self { base, constraint, directions, gamma, config, sigma_data }
     }
 
+    /// D(x; σ) and D₀(x; σ).
+    fn corrected(&self, x: Tensor<4>, sigma: &[f64]) -> (Tensor<4>, Tensor<4>) {
+        let at: Vec<Precondition> = sigma.iter().map(|&s| Precondition::new(s, self.sigma_data)).collect();
+        let base = self.base.denoise(x.clone(), sigma);
+        let below = if self.config.detach_base { base.clone().detach() } else { base.clone() };
+        let [c, h, w] = self.gamma.outputs;
+        let gamma = self.gamma_at(&x, &below, sigma, &at).cast(x.dtype());
+        let mut estimate = below.clone();
+        for (i, direction) in self.directions.iter().enumerate() {
+            let weight = gamma.clone().narrow(1, i * c * h * w, c * h * w).reshape([sigma.len(), c, h, w]);
+            let direction = direction.at(&below, sigma, &at);
+            let direction = if self.config.detach { direction.detach() } else { direction };
+            estimate = estimate + weight * direction;
+        }
+        (estimate, base)
+    }
+
     /// γ of every direction, `[N, directions × outputs]`.
     fn gamma_at(&self, x: &Tensor<4>, base: &Tensor<4>, sigma: &[f64], at: &[Precondition]) -> Tensor<2> {
         let noise: Vec<f64> = at.iter().map(|c| c.noise).collect();
@@ -240,18 +261,16 @@ impl Parameters for SoftlyConstrained {
 
 impl Denoiser for SoftlyConstrained {
     fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
-        let at: Vec<Precondition> = sigma.iter().map(|&s| Precondition::new(s, self.sigma_data)).collect();
-        let base = self.base.denoise(x.clone(), sigma);
-        let [c, h, w] = self.gamma.outputs;
-        let gamma = self.gamma_at(&x, &base, sigma, &at).cast(x.dtype());
-        let mut estimate = base.clone();
-        for (i, direction) in self.directions.iter().enumerate() {
-            let weight = gamma.clone().narrow(1, i * c * h * w, c * h * w).reshape([sigma.len(), c, h, w]);
-            let direction = direction.at(&base, sigma, &at);
-            let direction = if self.config.detach { direction.detach() } else { direction };
-            estimate = estimate + weight * direction;
-        }
-        estimate
+        self.corrected(x, sigma).0
+    }
+
+    fn denoise_with_base(&self, x: Tensor<4>, sigma: &[f64]) -> (Tensor<4>, Option<Tensor<4>>) {
+        let (estimate, base) = self.corrected(x, sigma);
+        (estimate, Some(base))
+    }
+
+    fn visit_base(&mut self, visit: &mut Visitor<'_>) {
+        self.base.visit("", visit);
     }
 
     fn measure(&mut self, dataset: &Dataset, units: &Units) {

@@ -141,6 +141,21 @@ impl Snapshot {
         Ok(Self { blueprint: Blueprint { config, data }, step, weights: file.tensors })
     }
 
+    /// Gives the base denoiser of `model` these weights and freezes it; `place` names the snapshot in errors.
+    ///
+    /// If the snapshot has a soft constraint itself, only the denoiser below it is taken.
+    pub fn freeze_into(&self, model: &mut Model, place: &Path) -> Result<()> {
+        let mut file = TensorFile { metadata: HashMap::new(), tensors: self.weights.clone() };
+        let mut outcome = Ok(());
+        model.denoiser.visit_base(&mut |name, parameter| {
+            if outcome.is_ok() {
+                outcome = file.take(name, &parameter.shape(), place).map(|values| parameter.set(values));
+            }
+            parameter.freeze();
+        });
+        outcome
+    }
+
     /// Builds the model on `device` and loads the weights; `place` names the snapshot in errors.
     pub fn model(&self, device: &Device, place: &Path) -> Result<Model> {
         let mut model = self.blueprint.build(device)?;
