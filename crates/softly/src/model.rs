@@ -13,7 +13,7 @@ use crate::dataset::Dataset;
 use crate::ddpm::{Ddpm, Label};
 use crate::denoiser::{Backbone, Denoiser, Edm};
 use crate::direction::{Direction, DirectionKind};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gradient_direction::{GradientDirection, automatic_lambda};
 use crate::mlp::{LevelMlp, Mlp};
 use crate::newton_direction::{NewtonConfig, NewtonDirection};
