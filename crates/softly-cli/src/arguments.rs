@@ -77,6 +77,9 @@ Ctrl-C saves a checkpoint; the same command goes on from there.")]
         /// Folder of the run.
         #[arg(long, value_name = "RUN")]
         out: PathBuf,
+        /// Where to compute.
+        #[command(flatten)]
+        place: Place,
     },
     /// Draw samples from a trained model.
     #[command(after_help = "\
@@ -87,6 +90,9 @@ Examples:
         /// What to sample from.
         #[command(flatten)]
         sampling: Sampling,
+        /// Sample indices A-B (both included) instead of 0 to count−1: sample i is the same in any range.
+        #[arg(long, value_name = "A-B", conflicts_with = "count")]
+        seeds: Option<String>,
         /// Folder for the arrays, one `<field>.npy` each (and `points.npy` for points).
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
@@ -160,8 +166,11 @@ pub struct Reproduce {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Number of seeds, instead of the scale's own.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: Option<u64>,
+    /// Where to compute.
+    #[command(flatten)]
+    pub place: Place,
 }
 
 /// A study.
@@ -212,9 +221,6 @@ pub struct Sampling {
     /// Seed of the samples.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Sample indices A-B (both included) instead of 0 to count−1: sample i is the same in any range.
-    #[arg(long, value_name = "A-B", conflicts_with = "count")]
-    pub seeds: Option<String>,
     /// Sampler steps, instead of the run's.
     #[arg(long, allow_negative_numbers = true)]
     pub steps: Option<usize>,
@@ -227,6 +233,17 @@ pub struct Sampling {
     /// Samples per batch; the samples do not depend on it.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub batch: u32,
+    /// Where to compute.
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// Where to compute.
+#[derive(Debug, Args)]
+pub struct Place {
+    /// Device: cpu, or a GPU back end that the program was built with (wgpu, vulkan, metal, cuda, rocm).
+    #[arg(long, value_name = "NAME", default_value = "cpu")]
+    pub device: String,
 }
 
 /// Which distance.

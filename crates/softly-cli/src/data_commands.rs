@@ -4,13 +4,13 @@ use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use softly::circle_study::Reporter;
 use softly::config::Layers;
 use softly::constraint::{ConstraintConfig, Residuals};
 use softly::dataset_folder::{self, DatasetFolder, FieldEntry, Plan, Split};
 use softly::error::{Error, Result};
 use softly::files::write_atomically;
 use softly::inspect::{DataConstraint, SplitInspection, inspect};
+use softly::reporter::Reporter;
 use softly_cli::image::{ColourMap, Field, FieldColumn, FieldGrid, Quantity};
 
 use crate::arguments::{Data, Source};

@@ -14,7 +14,6 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use softly_pde::grid::Grid;
 
-use crate::circle_study::Reporter;
 use crate::constraint::ConstraintConfig;
 use crate::dataset::Dataset;
 use crate::error::{Error, Result};
@@ -22,6 +21,7 @@ use crate::files::{make_folder, read_text, write_text};
 use crate::generators::Generator;
 use crate::npy;
 use crate::random::Purpose;
+use crate::reporter::Reporter;
 
 /// Version of the layout.
 const FORMAT: u32 = 1;
@@ -225,6 +225,9 @@ pub fn generate(plan: &Plan, folder: &Path, stop: &AtomicBool, reporter: &dyn Re
         if count == 0 {
             return Err(Error::input(place, "expected at least 1 sample, found 0"));
         }
+    }
+    if i64::try_from(plan.seed).is_err() {
+        return Err(Error::input("data.seed", format!("expected at most {}, found {}", i64::MAX, plan.seed)));
     }
     let partial = folder.join(".partial");
     if folder.join("dataset.toml").exists() {

@@ -25,8 +25,10 @@ pub mod objective;
 pub mod ops;
 pub mod optimizer;
 pub mod parameter;
+pub mod point_eval;
 pub mod point_metrics;
 pub mod random;
+pub mod reporter;
 pub mod sampler;
 pub mod scd;
 pub mod snapshot;
@@ -35,3 +37,8 @@ pub mod toy;
 pub mod train;
 pub mod units;
 pub mod wasserstein;
+
+/// Compiles and runs the code in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
