@@ -176,6 +176,7 @@ fn configurations_that_cannot_work_are_refused() {
     refuse(at, &["train", "--config", "broken.toml", "--out", "run"], &["broken.toml", "line 1"]);
     refuse(at, &["presets", "circle-deno"], &["did you mean `circle-demo`?"]);
     refuse(at, &["reproduce", "sphere"], &["sphere", "circle"]);
+    refuse(at, &["reproduce", "circle", "--seeds", "18446744073709551615"], &["--seeds", "1000"]);
     refuse(at, &["info", "--threads", "0"], &["--threads"]);
     // A folder that holds something else.
     fs::create_dir(at.join("mine")).unwrap();
@@ -198,6 +199,10 @@ fn sampling_that_cannot_work_is_refused() {
     refuse(at, &sample(&["--seeds", "7-3"]), &["--seeds", "7-3", "hint:"]);
     refuse(at, &sample(&["--seeds", "all"]), &["--seeds", "all"]);
     refuse(at, &sample(&["--seeds", "0-18446744073709551615"]), &["--seeds"]);
+    let most = "4294967295";
+    refuse(at, &sample(&["--count", most]), &["--count", "at most", most, "--seeds A-B"]);
+    refuse(at, &["eval", &run, "--sets", most, "--count", most], &["--sets × --count", "18446744065119617025"]);
+    refuse(at, &["eval", &run, "--seeds", "0-9"], &["--seeds"]);
     let eval = |extra: &[&'static str]| [&["eval", run.as_str(), "--count", "20", "--sets", "2"], extra].concat();
     refuse(at, &eval(&["--scales", "0.1,nan"]), &["--scales", "NaN"]);
     refuse(at, &eval(&["--scales", "-1"]), &["--scales", "-1"]);
@@ -221,6 +226,29 @@ fn sampling_that_cannot_work_is_refused() {
         ["train", "--preset", "circle-demo", "--set", "train.iterations=2", "--set", "train.checkpoint_every=1"];
     succeed(at, &[&arguments[..], &["--set", "data.count=10", "--out", "tiny"]].concat());
     refuse(at, &["sample", "tiny/checkpoints/latest.safetensors", "--out", "out"], &["latest.safetensors", "config"]);
+}
+
+#[test]
+fn devices_that_are_not_there_are_refused() {
+    let home = TempDir::new().unwrap();
+    let at = home.path();
+    let run = run();
+    let commands: [&[&str]; 4] = [
+        &["train", "--preset", "circle-demo", "--out", "run"],
+        &["sample", &run, "--out", "out"],
+        &["eval", &run],
+        &["reproduce", "circle"],
+    ];
+    for command in commands {
+        let on = |device: &'static str| [command, &["--device", device]].concat();
+        // ROCm is in no build that this machine could test; if it were, the name would be accepted.
+        if !cfg!(feature = "rocm") {
+            refuse(at, &on("rocm"), &["--device", "`rocm`", "--features rocm"]);
+        }
+        refuse(at, &on("cpuu"), &["--device", "did you mean `cpu`?"]);
+        refuse(at, &on("abacus"), &["--device", "expected one of cpu, wgpu, vulkan, metal, cuda, rocm"]);
+    }
+    succeed(at, &["sample", &run, "--count", "2", "--steps", "2", "--device", "cpu", "--out", "out"]);
 }
 
 #[test]

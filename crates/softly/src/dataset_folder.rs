@@ -226,6 +226,9 @@ pub fn generate(plan: &Plan, folder: &Path, stop: &AtomicBool, reporter: &dyn Re
             return Err(Error::input(place, "expected at least 1 sample, found 0"));
         }
     }
+    if i64::try_from(plan.seed).is_err() {
+        return Err(Error::input("data.seed", format!("expected at most {}, found {}", i64::MAX, plan.seed)));
+    }
     let partial = folder.join(".partial");
     if folder.join("dataset.toml").exists() {
         let finished = DatasetFolder::open(folder)?;

@@ -41,6 +41,7 @@ pub mod ops;
 pub mod optimizer;
 pub mod paired;
 pub mod parameter;
+pub mod point_eval;
 pub mod point_metrics;
 pub mod quadrature;
 pub mod random;
@@ -58,3 +59,8 @@ pub mod true_equation;
 pub mod unet;
 pub mod units;
 pub mod wasserstein;
+
+/// Compiles and runs the code in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
