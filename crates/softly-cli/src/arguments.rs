@@ -78,6 +78,24 @@ Ctrl-C saves a checkpoint; the same command goes on from there.")]
         #[arg(long, value_name = "RUN")]
         out: PathBuf,
     },
+    /// Freeze a trained denoiser and train a soft constraint on top of it, or go on with that.
+    #[command(after_help = "\
+Examples:
+  softly adapt runs/vanilla --preset darcy-demo --method scd --out runs/adapted
+  softly adapt runs/vanilla --config my.toml --set constraint.parameters.flow={learn=15.0} --out runs/learned
+Whatever is not said comes from the snapshot: network, data, constraint. Training is short unless a file or a method
+says otherwise: a preset's [train] is for whole networks. The result is a run like any other.")]
+    Adapt {
+        /// A run folder or a snapshot file: the denoiser to freeze.
+        #[arg(value_name = "RUN|SNAPSHOT")]
+        base: PathBuf,
+        /// What to put on top of it.
+        #[command(flatten)]
+        source: Source,
+        /// Folder of the new run.
+        #[arg(long, value_name = "RUN")]
+        out: PathBuf,
+    },
     /// Draw samples from a trained model.
     #[command(after_help = "\
 Examples:
@@ -95,7 +113,9 @@ Examples:
     #[command(after_help = "\
 Examples:
   softly eval runs/scd
-  softly eval runs/vanilla --scales 0.01,0.05,0.2  with DPS guidance at several scales")]
+  softly eval runs/vanilla --scales 0.01,0.05,0.2  with DPS guidance at several scales
+  softly eval runs/darcy --count 256 --metrics residual,nll
+  softly eval runs/darcy --set constraint.parameters.flow=15.0 --guidance 1e-4")]
     Eval {
         /// What to sample from.
         #[command(flatten)]
@@ -106,6 +126,33 @@ Examples:
         /// Guidance scales to compare, for a model without guidance of its own.
         #[arg(long, value_delimiter = ',', value_name = "SCALE,…", allow_negative_numbers = true)]
         scales: Vec<f64>,
+        /// Dataset folder to compare with, instead of the run's own data (models of fields).
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
+        /// What to measure of a model of fields, besides its samples.
+        #[arg(long, value_delimiter = ',', value_name = "METRIC,…")]
+        metrics: Vec<MetricName>,
+    },
+    /// One call of a trained denoiser on arrays.
+    #[command(after_help = "\
+Examples:
+  softly denoise runs/scd --input x.npy --sigma s.npy --out d.npy
+  softly denoise edm2.safetensors --input x.npy --sigma s.npy --out d.npy
+Weights of EDM2 networks are read, too: PyTorch's names, with img_resolution, img_channels, model_channels, channel_mult,
+num_blocks, attn_resolutions and sigma_data in the header. The input is [N, C, H, W] in the network's normalised units (points are 1×1 images), sigma is [N].")]
+    Denoise {
+        /// A run folder or a snapshot file.
+        #[arg(value_name = "RUN|SNAPSHOT")]
+        model: PathBuf,
+        /// Noisy fields [N, C, H, W].
+        #[arg(long, value_name = "FILE")]
+        input: PathBuf,
+        /// Their noise levels [N].
+        #[arg(long, value_name = "FILE")]
+        sigma: PathBuf,
+        /// File for the estimates of the clean fields, [N, C, H, W].
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
     },
     /// The residual of arrays under a constraint.
     #[command(after_help = "\
@@ -137,6 +184,14 @@ The arrays are [H, W] or [N, H, W]; only the [constraint] table of the file is u
         #[command(subcommand)]
         kind: Distance,
     },
+    /// Time and memory of a training step, a denoiser call or a batch of samples, on synthetic data.
+    #[command(after_help = "\
+Examples:
+  softly bench train-step --preset circle-paper --method scd --threads 1
+  softly bench denoise --preset darcy-paper --batch 4 --json
+  softly bench train-step --preset circle-demo --rounds 1000   does memory grow?
+The data are random plane waves of the preset's shape; nothing is generated or written.")]
+    Bench(Bench),
     /// Versions, device and threads.
     #[command(after_help = "Example:\n  softly info --json")]
     Info,
@@ -169,6 +224,10 @@ pub struct Reproduce {
 pub enum Study {
     /// Points on a circle, a dented and a chopped one.
     Circle,
+    /// Darcy flow, with the strength of its source told right and wrong.
+    Darcy,
+    /// The Helmholtz equation, with an uncertain wave number.
+    Helmholtz,
 }
 
 /// How much of a study.
@@ -200,6 +259,34 @@ pub struct Source {
     pub settings: Vec<String>,
 }
 
+/// What to measure.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// The work of one round.
+    #[arg(value_name = "WORK")]
+    pub work: BenchWork,
+    /// The configuration to measure.
+    #[command(flatten)]
+    pub source: Source,
+    /// Samples per round, instead of the training's batch.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub batch: Option<u32>,
+    /// Rounds to measure, after a warm-up.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub rounds: u32,
+}
+
+/// The work of one round.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum BenchWork {
+    /// A whole training step: noise, forward, backward, optimiser, average.
+    TrainStep,
+    /// One denoiser call, without gradients.
+    Denoise,
+    /// A batch of samples with the configured sampler.
+    Sample,
+}
+
 /// What to sample from and how.
 #[derive(Debug, Args)]
 pub struct Sampling {
@@ -227,6 +314,20 @@ pub struct Sampling {
     /// Samples per batch; the samples do not depend on it.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub batch: u32,
+    /// Set any value of the run's configuration (a.b.c=value), for example another constraint; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+}
+
+/// What is measured of a model of fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MetricName {
+    /// Residual of samples, solver error, boundary, neighbours. Always on.
+    Residual,
+    /// Marginals, amplitudes and spectra. Always on.
+    Marginals,
+    /// Likelihood by the probability-flow ODE, variational bound, loss by noise level.
+    Nll,
 }
 
 /// Which distance.

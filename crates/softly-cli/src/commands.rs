@@ -7,29 +7,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use burn::tensor::Device;
 use clap::CommandFactory;
 use serde_json::json;
-use softly::circle_study::{self, CircleStudy, StudyScale, curve_of};
+use softly::circle_study::curve_of;
 use softly::config::{Config, Layers, PRESETS};
 use softly::constraint::{ResidualSummary, SoftConstraint};
 use softly::dataset::Dataset;
 use softly::error::{Error, Result, nearest};
 use softly::files::make_folder;
-use softly::generate::Trained;
+use softly::generate::{Trained, snapshot_file};
 use softly::generators::Generator;
 use softly::npy;
 use softly::point_metrics::{Cloud, PointMetrics, Summary};
 use softly::random::{Purpose, Stream};
 use softly::sampler::{Guidance, Sampler};
-use softly::train::{self, RunFolder, RunInfo};
+use softly::snapshot::Snapshot;
+use softly::train::{self, RunFolder, RunInfo, Training};
 use softly::units::Units;
 use softly::wasserstein::w1;
 use softly_pde::grid::Grid;
 
-use crate::arguments::{Arguments, Command, Distance, Reproduce, Sampling, ScaleName, Source, Study};
-use crate::circle_report;
+use crate::arguments::{Arguments, Command, Distance, MetricName, Sampling, Source};
+use crate::bench_command;
 use crate::data_commands;
+use crate::denoise_command;
+use crate::field_eval_command;
 use crate::progress::{Bar, say};
+use crate::reproduce_command;
 use crate::solve_commands;
-use crate::trainer;
 
 /// Set by Ctrl-C; long work looks at it.
 pub static STOP: AtomicBool = AtomicBool::new(false);
@@ -46,15 +49,20 @@ pub fn run(arguments: Arguments) -> Result<()> {
 
 fn dispatch(command: Command, json: bool) -> Result<()> {
     match command {
-        Command::Reproduce(reproduce) => run_study(&reproduce, json),
+        Command::Reproduce(reproduce) => reproduce_command::run(&reproduce, json),
         Command::Presets { name, method } => presets(name.as_deref(), method.as_deref(), json),
         Command::Data { kind } => data_commands::run(kind, json),
         Command::Train { source, out } => train_model(&source, &out, json),
+        Command::Adapt { base, source, out } => adapt_model(&base, &source, &out, json),
         Command::Sample { sampling, out } => sample(&sampling, &out, json),
-        Command::Eval { sampling, sets, scales } => eval(&sampling, sets as usize, &scales, json),
+        Command::Eval { sampling, sets, scales, data, metrics } => {
+            eval(&sampling, sets as usize, &scales, data.as_deref(), &metrics, json)
+        }
+        Command::Denoise { model, input, sigma, out } => denoise_command::run(&model, &input, &sigma, &out, json),
         Command::Residual { config, fields, out } => residual(&config, &fields, out.as_deref()),
         Command::Solve { kind } => solve_commands::run(kind, json),
         Command::Distance { kind: Distance::W1 { a, b } } => distance(&a, &b),
+        Command::Bench(bench) => bench_command::run(&bench, json),
         Command::Info => {
             info(json);
             Ok(())
@@ -66,7 +74,8 @@ fn dispatch(command: Command, json: bool) -> Result<()> {
     }
 }
 
-fn device() -> Device {
+/// Where tensors live.
+pub fn device() -> Device {
     Device::flex()
 }
 
@@ -91,7 +100,7 @@ pub fn catch_interrupt() {
 }
 
 /// A description of this run of the program.
-fn run_info(seed: u64) -> RunInfo {
+pub fn run_info(seed: u64) -> RunInfo {
     RunInfo {
         version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("SOFTLY_COMMIT").into(),
@@ -103,31 +112,6 @@ fn run_info(seed: u64) -> RunInfo {
         status: String::new(),
         seconds: 0.0,
     }
-}
-
-fn run_study(reproduce: &Reproduce, json: bool) -> Result<()> {
-    let Study::Circle = reproduce.study;
-    let scale = match reproduce.scale {
-        ScaleName::Demo => StudyScale::Demo,
-        ScaleName::Cpu => StudyScale::Cpu,
-        ScaleName::Paper => StudyScale::Paper,
-    };
-    let study = CircleStudy::new(scale, reproduce.seeds);
-    let out = reproduce.out.clone().unwrap_or_else(|| PathBuf::from(format!("runs/circle-{}", scale.name())));
-    catch_interrupt();
-    let bar = Bar::new(1, "units");
-    let train: &circle_study::Trainer<'_> = &|config, folder, advance| trainer::train(config, folder, &STOP, advance);
-    let table = circle_study::run(&study, &out, &device(), &run_info(0), train, &STOP, &bar)?;
-    bar.finish();
-    let page = out.join("report.html");
-    circle_report::write(&study, &table, &out, &page)?;
-    if json {
-        print_json(&table);
-    } else {
-        print(&circle_report::text_table(&table));
-    }
-    say(&format!("wrote {} and {}", out.join("table.json").display(), page.display()));
-    Ok(())
 }
 
 fn presets(name: Option<&str>, method: Option<&str>, json: bool) -> Result<()> {
@@ -169,25 +153,51 @@ pub fn configuration(source: &Source) -> Result<Config> {
     if source.preset.is_none() && source.config.is_none() {
         return Err(Error::input("--preset", "expected --preset or --config").hint("`softly presets` lists presets"));
     }
+    with_method_and_settings(layers, source)?.finish(&place)
+}
+
+fn with_method_and_settings(mut layers: Layers, source: &Source) -> Result<Layers> {
     if let Some(method) = &source.method {
         layers = layers.method(method)?;
     }
     for setting in &source.settings {
         layers = layers.set(setting)?;
     }
-    layers.finish(&place)
+    Ok(layers)
 }
 
 fn train_model(source: &Source, out: &Path, json: bool) -> Result<()> {
     let config = configuration(source)?;
+    run_training(Training::new(&config, Dataset::from_config(&config)?, &device())?, out, json)
+}
+
+fn adapt_model(base: &Path, source: &Source, out: &Path, json: bool) -> Result<()> {
+    let file = snapshot_file(base)?;
+    let place = file.display().to_string();
+    let snapshot = Snapshot::read(&file)?;
+    let mut layers = Layers::new().text(&snapshot.blueprint.config.to_toml(), &place)?;
+    if let Some(preset) = &source.preset {
+        layers = layers.preset(preset)?;
+    }
+    layers = layers.adapting()?;
+    if let Some(file) = &source.config {
+        layers = layers.file(file)?;
+    }
+    let config = with_method_and_settings(layers, source)?.finish(&place)?;
     let dataset = Dataset::from_config(&config)?;
+    run_training(Training::adapt(&snapshot, &file, &config, dataset, &device())?, out, json)
+}
+
+/// Runs a training in the folder `out` with a progress bar.
+fn run_training(training: Training, out: &Path, json: bool) -> Result<()> {
+    let config = training.blueprint.config.clone();
     catch_interrupt();
     let bar = Bar::new(config.train.iterations, "steps");
     let folder = RunFolder::new(out);
     let mut started = false;
-    train::run(&config, dataset, &folder, &device(), run_info(config.train.seed), &STOP, &mut |progress| {
+    train::run_training(training, &folder, run_info(config.train.seed), &STOP, &mut |progress| {
         if !started {
-            use softly::circle_study::Reporter;
+            use softly::reporter::Reporter;
             bar.begin(progress.total, progress.step.saturating_sub(1));
             started = true;
         }
@@ -252,15 +262,20 @@ fn sampler_of(trained: &Trained, sampling: &Sampling) -> Result<(Sampler, Vec<u6
 
 fn draw(trained: &Trained, sampler: &Sampler, sampling: &Sampling, indices: &[u64]) -> Result<Vec<f64>> {
     let bar = Bar::new((indices.len() * sampler.steps) as u64, "sample-steps");
-    let advance = |samples: usize| softly::circle_study::Reporter::advance(&bar, samples as u64);
+    let advance = |samples: usize| softly::reporter::Reporter::advance(&bar, samples as u64);
     let batch = sampling.batch as usize;
     let values = trained.generate(sampler, sampling.seed, indices, batch, &device(), &STOP, &advance)?;
     bar.finish();
     Ok(values)
 }
 
+/// The model to sample from, with the command line's settings.
+fn load(sampling: &Sampling) -> Result<Trained> {
+    Trained::load_with(&sampling.model, &sampling.settings, &device())
+}
+
 fn sample(sampling: &Sampling, out: &Path, json: bool) -> Result<()> {
-    let trained = Trained::load(&sampling.model, &device())?;
+    let trained = load(sampling)?;
     let (sampler, indices) = sampler_of(&trained, sampling)?;
     catch_interrupt();
     let values = draw(&trained, &sampler, sampling, &indices)?;
@@ -289,9 +304,20 @@ fn sample(sampling: &Sampling, out: &Path, json: bool) -> Result<()> {
     Ok(())
 }
 
-fn eval(sampling: &Sampling, sets: usize, scales: &[f64], json: bool) -> Result<()> {
-    let trained = Trained::load(&sampling.model, &device())?;
+fn eval(
+    sampling: &Sampling,
+    sets: usize,
+    scales: &[f64],
+    data: Option<&Path>,
+    metrics: &[MetricName],
+    json: bool,
+) -> Result<()> {
+    let mut trained = load(sampling)?;
     let (sampler, _) = sampler_of(&trained, sampling)?;
+    if !trained.blueprint.data.grid.is_point() {
+        trained.blueprint.config.sampler = sampler;
+        return field_eval_command::run(&trained, sampling, data, metrics, json);
+    }
     for &scale in scales {
         check_scale("--scales", scale)?;
         if trained.model.constraint.is_none() {

@@ -1,10 +1,15 @@
 //! The `softly` program: train, sample and judge diffusion models that know their PDE softly.
 
 mod arguments;
+mod bench_command;
 mod circle_report;
 mod commands;
 mod data_commands;
+mod denoise_command;
+mod field_eval_command;
+mod field_report;
 mod progress;
+mod reproduce_command;
 mod solve_commands;
 mod trainer;
 

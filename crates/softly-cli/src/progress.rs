@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use softly::circle_study::Reporter;
 use softly::error::Error;
+use softly::reporter::Reporter;
 
 /// Prints an error with its hint.
 pub fn error(error: &Error) {

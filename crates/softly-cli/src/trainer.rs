@@ -12,8 +12,14 @@ use softly::error::{Error, Result};
 use softly::files::write_text;
 use softly::train::RunFolder;
 
-/// Runs `softly train` on one thread until it is done or `stop` is set.
-pub fn train(config: &Config, folder: &RunFolder, stop: &AtomicBool, advance: &mut dyn FnMut(u64)) -> Result<()> {
+/// Runs `softly train`, or `softly adapt` on a base, on one thread until it is done or `stop` is set.
+pub fn train(
+    config: &Config,
+    folder: &RunFolder,
+    base: Option<&RunFolder>,
+    stop: &AtomicBool,
+    advance: &mut dyn FnMut(u64),
+) -> Result<()> {
     if folder.snapshot().exists() {
         advance(config.train.iterations);
         return Ok(());
@@ -22,7 +28,12 @@ pub fn train(config: &Config, folder: &RunFolder, stop: &AtomicBool, advance: &m
     write_text(&file, &config.to_toml())?;
     let program = std::env::current_exe().map_err(Error::io("start", "softly".as_ref()))?;
     let mut command = Command::new(&program);
-    command.args(["--threads", "1", "train", "--config"]).arg(&file).arg("--out").arg(&folder.path);
+    command.args(["--threads", "1"]);
+    match base {
+        Some(base) => command.arg("adapt").arg(&base.path),
+        None => command.arg("train"),
+    };
+    command.arg("--config").arg(&file).arg("--out").arg(&folder.path);
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let mut child = child.map_err(Error::io("start", &program))?;
     let finished = wait(&mut child, folder, stop, advance)?;

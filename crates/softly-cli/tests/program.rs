@@ -109,13 +109,14 @@ fn run() -> String {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 17] = [
+    let commands: [&[&str]; 19] = [
         &[],
         &["reproduce"],
         &["presets"],
         &["train"],
         &["sample"],
         &["eval"],
+        &["denoise"],
         &["residual"],
         &["distance"],
         &["distance", "w1"],
@@ -125,6 +126,7 @@ fn every_command_has_help_with_an_example() {
         &["solve"],
         &["solve", "darcy"],
         &["solve", "helmholtz"],
+        &["bench"],
         &["info"],
         &["completions"],
     ];
@@ -393,6 +395,230 @@ fn sample_i_is_the_same_in_any_range_batch_and_number_of_threads() {
     assert_eq!(draw("batches", &["--count", "10", "--batch", "3", "--threads", "2"]), ten);
     assert_eq!(draw("one", &["--count", "10", "--batch", "1", "--threads", "1"]), ten);
     assert_ne!(draw("seed", &["--count", "10", "--seed", "1"]), ten);
+}
+
+#[test]
+fn denoising_at_low_noise_keeps_the_input_and_depends_on_nothing_else_in_the_batch() {
+    let home = TempDir::new().unwrap();
+    let at = home.path();
+    fs::write(at.join("plain.toml"), "[data]\ncount = 20\n[train]\niterations = 2\nbatch = 4\n").unwrap();
+    succeed(at, &["train", "--config", "plain.toml", "--out", "plain"]);
+    let count = 70;
+    let x: Vec<f64> = (0..2 * count).map(|i| f64::from(i * 37 % 100) / 50.0 - 1.0).collect();
+    let sigma: Vec<f64> = (0..count).map(|i| if i % 2 == 0 { 1e-6 } else { 0.5 + f64::from(i) }).collect();
+    write_f64(&at.join("x.npy"), &format!("({count}, 2, 1, 1)"), &x);
+    write_f64(&at.join("s.npy"), &format!("({count},)"), &sigma);
+    let denoise = |x: &str, s: &str, out: &str| {
+        let said = succeed_json(at, &["denoise", "plain", "--input", x, "--sigma", s, "--out", out, "--json"]);
+        (said["n"].as_u64().unwrap(), read_f32(&at.join(out)))
+    };
+    let (n, all) = denoise("x.npy", "s.npy", "d.npy");
+    assert_eq!((n, all.len()), (count as u64, x.len()));
+    for (i, pair) in all.chunks_exact(2).enumerate().step_by(2) {
+        // D(x; σ) = x + O(σ) without a constraint.
+        assert!((f64::from(pair[0]) - x[2 * i]).abs() < 1e-5 && (f64::from(pair[1]) - x[2 * i + 1]).abs() < 1e-5);
+    }
+    // Far above the data the input hardly counts: c_skip = σd²/(σ² + σd²).
+    assert!(all.chunks_exact(2).skip(1).step_by(2).all(|p| p[0].hypot(p[1]) < 2.0));
+    assert!((f64::from(all[2]) - x[2]).abs() > 1e-3 && (f64::from(all[3]) - x[3]).abs() > 1e-3);
+    // The 67th of the batch alone, in single precision.
+    let one: Vec<u8> = x[132..134].iter().flat_map(|&v| (v as f32).to_le_bytes()).collect();
+    write_npy(&at.join("one.npy"), "<f4", "(1, 2, 1, 1)", &one);
+    write_f64(&at.join("its.npy"), "(1,)", &sigma[66..67]);
+    let (_, alone) = denoise("one.npy", "its.npy", "e.npy");
+    assert!(alone.iter().zip(&all[132..134]).all(|(a, b)| (a - b).abs() < 1e-5), "{alone:?} {:?}", &all[132..134]);
+    let stdout = succeed(at, &["denoise", "plain", "--input", "x.npy", "--sigma", "s.npy", "--out", "d.npy"]);
+    assert_eq!(stdout.trim(), "d.npy");
+}
+
+#[test]
+fn denoising_that_cannot_work_is_refused() {
+    let home = TempDir::new().unwrap();
+    let at = home.path();
+    let run = run();
+    write_f64(&at.join("x.npy"), "(2, 2, 1, 1)", &[0.1, 0.2, 0.3, 0.4]);
+    write_f64(&at.join("s.npy"), "(2,)", &[0.5, 1.0]);
+    let refused = |x: &str, s: &str, needles: &[&str]| {
+        refuse(at, &["denoise", &run, "--input", x, "--sigma", s, "--out", "d.npy"], needles);
+    };
+    write_f64(&at.join("flat.npy"), "(2, 2)", &[0.0; 4]);
+    refused("flat.npy", "s.npy", &["flat.npy (input)", "[N, 2, 1, 1]", "[2, 2]"]);
+    write_f64(&at.join("wide.npy"), "(1, 2, 1, 2)", &[0.0; 4]);
+    refused("wide.npy", "s.npy", &["wide.npy (input)", "[1, 2, 1, 2]"]);
+    write_f64(&at.join("none.npy"), "(0, 2, 1, 1)", &[]);
+    refused("none.npy", "s.npy", &["none.npy (input)", "N ≥ 1"]);
+    write_f64(&at.join("nan.npy"), "(2, 2, 1, 1)", &[0.0, 1.0, f64::NAN, 0.0]);
+    refused("nan.npy", "s.npy", &["nan.npy (input)", "NaN at position 2"]);
+    write_f64(&at.join("three.npy"), "(3,)", &[1.0; 3]);
+    refused("x.npy", "three.npy", &["three.npy (sigma)", "expected [2]", "[3]"]);
+    write_f64(&at.join("zero.npy"), "(2,)", &[1.0, 0.0]);
+    refused("x.npy", "zero.npy", &["zero.npy (sigma)", "positive", "0 at position 1"]);
+    write_f64(&at.join("infinite.npy"), "(2,)", &[f64::INFINITY, 1.0]);
+    refused("x.npy", "infinite.npy", &["infinite.npy (sigma)", "inf"]);
+    refused("x.npy", "absent.npy", &["absent.npy"]);
+    refuse(at, &["denoise", &run, "--input", "x.npy", "--out", "d.npy"], &["--sigma"]);
+    let arguments = ["denoise", "x.npy", "--input", "x.npy", "--sigma", "s.npy", "--out", "d.npy"];
+    refuse(at, &arguments, &["x.npy", "hint:"]);
+}
+
+/// Weights, inputs and outputs of a published network.
+const EDM2: &[u8] = include_bytes!("../../softly/tests/data/edm2_16_c32.safetensors");
+
+/// The header of a `.safetensors` file and the bytes behind it.
+fn safetensors(file: &[u8]) -> (Value, &[u8]) {
+    let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    (serde_json::from_slice(&file[8..8 + length]).unwrap(), &file[8 + length..])
+}
+
+/// The bytes of one tensor.
+fn tensor<'a>(header: &Value, data: &'a [u8], name: &str) -> &'a [u8] {
+    let [from, to] = [0, 1].map(|i| header[name]["data_offsets"][i].as_u64().unwrap() as usize);
+    &data[from..to]
+}
+
+/// A file with some tensors of [`EDM2`] under new names, and changed metadata.
+fn write_edm2(
+    path: &Path,
+    rename: impl Fn(&str) -> Option<String>,
+    change: impl Fn(&mut serde_json::Map<String, Value>),
+) {
+    let (header, data) = safetensors(EDM2);
+    let mut metadata = header["__metadata__"].as_object().unwrap().clone();
+    change(&mut metadata);
+    let (mut new, mut bytes) = (serde_json::Map::new(), Vec::new());
+    new.insert("__metadata__".into(), metadata.into());
+    for (name, entry) in header.as_object().unwrap() {
+        if let Some(renamed) = rename(name) {
+            let from = bytes.len();
+            bytes.extend(tensor(&header, data, name));
+            let mut entry = entry.clone();
+            entry["data_offsets"] = serde_json::json!([from, bytes.len()]);
+            new.insert(renamed, entry);
+        }
+    }
+    let header = serde_json::to_vec(&new).unwrap();
+    fs::write(path, [&(header.len() as u64).to_le_bytes()[..], &header, &bytes].concat()).unwrap();
+}
+
+#[test]
+fn edm2_weights_denoise_as_published() {
+    let home = TempDir::new().unwrap();
+    let at = home.path();
+    let (header, data) = safetensors(EDM2);
+    write_npy(&at.join("x.npy"), "<f4", "(3, 2, 16, 16)", tensor(&header, data, "io.x"));
+    write_npy(&at.join("s.npy"), "<f4", "(3,)", tensor(&header, data, "io.sigma"));
+    let strip = |name: &str| name.strip_prefix("net.").map(ToString::to_string);
+    write_edm2(&at.join("plain.safetensors"), strip, |_| ());
+    // The reference file itself holds inputs and outputs, too, and its weights are called `net.…`.
+    fs::write(at.join("reference.safetensors"), EDM2).unwrap();
+    // As a network without the log-variance of the loss, and with a note that other programs add.
+    let network = |name: &str| strip(name).filter(|n| n.starts_with("unet."));
+    write_edm2(&at.join("network.safetensors"), network, |m| drop(m.insert("format".into(), "pt".into())));
+    let expected: Vec<f32> = tensor(&header, data, "io.denoised")
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+        .collect();
+    let size = expected.iter().fold(0.0_f32, |size, v| size.max(v.abs()));
+    for name in ["plain", "reference", "network"] {
+        let file = format!("{name}.safetensors");
+        succeed(at, &["denoise", &file, "--input", "x.npy", "--sigma", "s.npy", "--out", "d.npy"]);
+        let found = read_f32(&at.join("d.npy"));
+        assert_eq!(found.len(), expected.len());
+        let error = found.iter().zip(&expected).fold(0.0_f32, |error, (a, b)| error.max((a - b).abs())) / size;
+        assert!(error < 1e-5, "{name}: {error}");
+    }
+}
+
+#[test]
+fn edm2_weights_that_do_not_fit_their_header_are_refused() {
+    let home = TempDir::new().unwrap();
+    let at = home.path();
+    write_npy(&at.join("x.npy"), "<f4", "(1, 2, 16, 16)", &[0; 2048]);
+    write_npy(&at.join("s.npy"), "<f4", "(1,)", &1.0_f32.to_le_bytes());
+    let strip = |name: &str| name.strip_prefix("net.").map(ToString::to_string);
+    let refused = |needles: &[&str]| {
+        let arguments = ["denoise", "w.safetensors", "--input", "x.npy", "--sigma", "s.npy", "--out", "d.npy"];
+        refuse(at, &arguments, &[&["w.safetensors"], needles].concat());
+    };
+    for (key, value, needles) in [
+        ("img_resolution", "32", &["unet.enc.32x32_block0", "missing"][..]),
+        ("img_resolution", "sixteen", &["`img_resolution` is broken", "`sixteen`"]),
+        ("img_channels", "3", &["unet.out_conv.weight", "[3, 32, 3, 3]", "[2, 32, 3, 3]"]),
+        ("img_channels", "0", &["`img_channels`", "at least 1"]),
+        ("model_channels", "18446744073709551615", &["unet.out_conv.weight"]),
+        ("model_channels", "48", &["[2, 48, 3, 3]", "[2, 32, 3, 3]"]),
+        ("channel_mult", "[1, 3]", &["unet.enc.8x8_block0.conv_res1.weight", "[96, 96, 3, 3]", "[64, 64, 3, 3]"]),
+        ("channel_mult", "[]", &["`channel_mult`", "at least 1"]),
+        ("num_blocks", "1000000000000", &["unet.enc.16x16_block1.conv_res1.weight", "missing"]),
+        ("num_blocks", "-1", &["`num_blocks` is broken", "`-1`"]),
+        ("attn_resolutions", "[]", &["unet.", "attn_", "unknown to the model"]),
+        ("sigma_data", "0", &["sigma_data", "positive", "0"]),
+    ] {
+        write_edm2(&at.join("w.safetensors"), strip, |m| drop(m.insert(key.into(), value.into())));
+        refused(needles);
+    }
+    write_edm2(&at.join("w.safetensors"), strip, |m| drop(m.remove("num_blocks")));
+    refused(&["the header has no `num_blocks`"]);
+    write_edm2(&at.join("w.safetensors"), |n| strip(n).filter(|n| !n.contains("in1.emb_gain")), |_| ());
+    refused(&["unet.dec.8x8_in1.emb_gain", "missing"]);
+    write_edm2(&at.join("w.safetensors"), strip, |m| m.clear());
+    refused(&["no softly header", "hint:"]);
+    write_edm2(&at.join("w.safetensors"), strip, |_| ());
+    write_npy(&at.join("x.npy"), "<f4", "(1, 2, 8, 8)", &[0; 512]);
+    let arguments = ["denoise", "w.safetensors", "--input", "x.npy", "--sigma", "s.npy", "--out", "d.npy"];
+    refuse(at, &arguments, &["x.npy (input)", "[N, 2, 16, 16]", "[1, 2, 8, 8]"]);
+}
+
+#[test]
+fn benchmarks_report_times_sizes_and_memory() {
+    let home = TempDir::new().unwrap();
+    let at = home.path();
+    for (work, method, parameters) in
+        [("train-step", "scd", 22_451), ("denoise", "vanilla", 21_250), ("sample", "scd", 22_451)]
+    {
+        let arguments =
+            ["bench", work, "--preset", "circle-demo", "--method", method, "--batch", "16", "--rounds", "7"];
+        let said =
+            succeed_json(at, &[&arguments[..], &["--set", "sampler.steps=4", "--threads", "1", "--json"]].concat());
+        let number = |key: &str| said[key].as_f64().unwrap_or_else(|| panic!("{key} in {said}"));
+        assert!(number("seconds_min") > 0.0 && number("seconds_min") <= number("seconds_median"), "{said}");
+        assert!(number("seconds_median") <= number("seconds_max"), "{said}");
+        assert!((number("samples_per_second") * number("seconds_median") / 16.0 - 1.0).abs() < 1e-9, "{said}");
+        assert_eq!((&said["work"], &said["parameters"]), (&Value::from(work), &Value::from(parameters)));
+        assert_eq!((&said["batch"], &said["rounds"], &said["threads"]), (&16.into(), &7.into(), &1.into()));
+        assert_eq!(said["shape"], serde_json::json!([2, 1, 1]));
+        if cfg!(target_os = "linux") {
+            assert!(number("peak_rss_bytes") >= number("rss_end_bytes") && number("rss_tenth_bytes") > 1e6, "{said}");
+        }
+    }
+    let text = succeed(at, &["bench", "denoise", "--preset", "darcy-demo", "--batch", "2", "--rounds", "1"]);
+    assert!(text.contains("2 samples of 2×16×16") && text.contains("samples/s") && text.contains("memory"), "{text}");
+    assert!(contents(at).is_empty(), "benchmarks write nothing");
+
+    let bench = |extra: &[&'static str]| [&["bench", "train-step", "--preset", "circle-demo"], extra].concat();
+    refuse(at, &bench(&["--rounds", "0"]), &["--rounds"]);
+    refuse(at, &bench(&["--batch", "0"]), &["--batch"]);
+    refuse(at, &bench(&["--method", "sdc"]), &["--method", "did you mean `scd`?"]);
+    refuse(at, &bench(&["--set", "data.path=absent"]), &["absent"]);
+    refuse(at, &["bench", "train-step"], &["--preset"]);
+    refuse(at, &["bench", "training", "--preset", "circle-demo"], &["training", "train-step"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_is_flat_over_a_thousand_training_steps() {
+    let home = TempDir::new().unwrap();
+    let network = "denoiser.backbone={kind='unet', channels=8, multipliers=[1, 2], blocks=1, attention=[8], head=16}";
+    for (preset, method, batch, setting) in
+        [("circle-demo", "scd", "128", "train.rate=1e-4"), ("darcy-demo", "vanilla", "2", network)]
+    {
+        let arguments = ["bench", "train-step", "--preset", preset, "--method", method, "--batch", batch];
+        let more = ["--set", setting, "--rounds", "1000", "--json"];
+        let said = succeed_json(home.path(), &[&arguments[..], &more[..]].concat());
+        let number = |key: &str| said[key].as_f64().unwrap();
+        // A leak of a single activation per step would be 1,000 × 2 × 8 × 16 × 16 × 4 bytes or more.
+        assert!(number("rss_end_bytes") < number("rss_tenth_bytes") + 4e6, "{said}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use softly_kernels::conv1x1::{conv1x1, conv1x1_grad_input, conv1x1_grad_weights}
 use softly_kernels::conv3x3::{conv3x3, conv3x3_grad_input, conv3x3_grad_weights};
 use softly_kernels::matmul::{MatmulShape, matmul, matmul_nt, matmul_tn};
 use softly_kernels::mp::{mp_cat, mp_cat_grad, mp_sum, mp_sum_grad};
-use softly_kernels::norm::{normalize_rows, pixel_norm, pixel_norm_grad};
+use softly_kernels::norm::{normalize_rows, pixel_norm, pixel_norm_grad, weight_norm, weight_norm_grad};
 use softly_kernels::resample::{ResampleShape, downsample, upsample};
 use softly_kernels::shape::{ConvShape, Planes};
 
@@ -45,10 +45,10 @@ fn fused_chains_avx512(rounds: usize) -> f32 {
     fused_chains::<16>(rounds)
 }
 
-/// GFLOP/s of multiply-adds that never touch memory, on one core.
-fn peak() -> f64 {
-    let rounds = 100_000;
-    let (mut lanes, mut work): (usize, Box<dyn Fn() -> f32>) = (8, Box::new(move || fused_chains::<8>(rounds)));
+/// GFLOP/s of multiply-adds that never touch memory, all threads of `pool` together.
+fn peak(pool: &ThreadPool) -> f64 {
+    let rounds = 1_000_000;
+    let (mut lanes, mut work): (usize, Box<dyn Fn() -> f32 + Sync>) = (8, Box::new(move || fused_chains::<8>(rounds)));
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
         // SAFETY: the processor has the features.
@@ -59,9 +59,9 @@ fn peak() -> f64 {
         }
     }
     let seconds = fastest(0.5, &mut || {
-        black_box(work());
+        pool.broadcast(|_| black_box(work()));
     });
-    (2 * rounds * CHAINS * lanes) as f64 / seconds * 1e-9
+    (2 * rounds * CHAINS * lanes * pool.current_num_threads()) as f64 / seconds * 1e-9
 }
 
 /// Shortest run within a time budget.
@@ -87,8 +87,8 @@ fn noise(len: usize) -> Vec<f32> {
 }
 
 struct Table {
-    peak: f64,
-    pools: Vec<ThreadPool>,
+    /// Thread pools with their peaks.
+    pools: Vec<(ThreadPool, f64)>,
     only: Option<String>,
 }
 
@@ -101,18 +101,17 @@ impl Table {
         // Thread counts take turns, so that other programs disturb all of them alike.
         let mut seconds = vec![f64::INFINITY; self.pools.len()];
         for _ in 0..8 {
-            for (seconds, pool) in seconds.iter_mut().zip(&self.pools) {
+            for (seconds, (pool, _)) in seconds.iter_mut().zip(&self.pools) {
                 *seconds = seconds.min(pool.install(|| fastest(0.015, &mut kernel)));
             }
         }
         print!("{name:<21} {shape:<15}");
-        for (time, pool) in seconds.iter().zip(&self.pools) {
+        for (time, (_, peak)) in seconds.iter().zip(&self.pools) {
             print!(" | {:>8.3} ms", time * 1e3);
             match work {
                 Work::MultiplyAdds(count) => {
                     let speed = 2.0 * count as f64 / time * 1e-9;
-                    let part = 100.0 * speed / self.peak / pool.current_num_threads() as f64;
-                    print!(" {speed:>6.1} GFLOP/s {part:>3.0} %");
+                    print!(" {speed:>6.1} GFLOP/s {:>3.0} %", 100.0 * speed / peak);
                 }
                 Work::Values(count) => print!(" {:>6.1} GB/s        ", 4.0 * count as f64 / time * 1e-9),
             }
@@ -175,7 +174,7 @@ fn pointwise(table: &Table) {
     table.line("pixel_norm", name, moved(2), || pixel_norm(shape, &x, &mut y));
     table.line("pixel_norm_grad", name, moved(3), || pixel_norm_grad(shape, &x, &dy, &mut y));
     table.line("mp_sum", name, moved(3), || mp_sum(0.3, 256.0, &x, &b, &mut y));
-    table.line("mp_sum_grad", name, moved(5), || mp_sum_grad(0.3, 256.0, &x, &b, &dy, &mut y, &mut z));
+    table.line("mp_sum_grad", name, moved(4), || mp_sum_grad(0.3, 256.0, &x, &dy, &mut y, &mut z));
     let mut both = noise(2 * len);
     table.line("mp_cat", name, moved(4), || mp_cat(shape, 24, 0.5, &x, &b, &mut both));
     table.line("mp_cat_grad", name, moved(4), || mp_cat_grad(shape, 24, 0.5, &both, &mut y, &mut z));
@@ -188,14 +187,22 @@ fn pointwise(table: &Table) {
     table.line("adam", "1048576", Work::Values(7 << 20), || adam(step, &g, &mut p, &mut m, &mut v));
     table.line("ema", "1048576", Work::Values(3 << 20), || ema(0.999, &g, &mut p));
     table.line("normalize_rows", "2048x512", Work::Values(2 << 20), || normalize_rows(512, &mut m));
+    table.line("weight_norm", "2048x512", Work::Values(2 << 20), || weight_norm(512, 1.0, &g, &mut m));
+    table.line("weight_norm_grad", "2048x512", Work::Values(3 << 20), || {
+        black_box(weight_norm_grad(512, 1.0, &g, &p, &mut m));
+    });
 }
 
 fn main() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
+    let pools = [1, cores].map(|threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
+        let peak = peak(&pool);
+        println!("peak {peak:.1} GFLOP/s on {threads} threads");
+        (pool, peak)
+    });
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    let table = Table { peak: peak(), pools: vec![pool(1), pool(cores)], only };
-    println!("peak {:.1} GFLOP/s per core; 1 and {cores} threads", table.peak);
+    let table = Table { pools: pools.into(), only };
     for batch in [4, 8] {
         for (channels, size) in [(24, 64), (48, 32), (72, 16), (96, 8)] {
             convolutions(&table, batch, channels, channels, size);

@@ -11,6 +11,7 @@
 
 pub mod activation;
 pub mod adam;
+pub mod attention;
 pub mod conv1x1;
 pub mod conv3x3;
 mod elementwise;
@@ -20,6 +21,6 @@ pub mod matmul;
 pub mod mp;
 pub mod norm;
 pub mod resample;
-mod scratch;
+pub mod scratch;
 pub mod shape;
 pub mod simd;

@@ -26,20 +26,20 @@ pub fn mp_sum(t: f32, clip: f32, a: &[f32], b: &[f32], y: &mut [f32]) {
     Rows { count: a.len(), len: 1, k: [], x: [a, b], y: [y], sums: [] }.map(&Map(sum_weights(t), clip));
 }
 
-/// Gradients of [`mp_sum`]: `dy` times the weights of `a` and `b` where the sum is within `±clip`, else 0; arrays of any
-/// equal length.
-pub fn mp_sum_grad(t: f32, clip: f32, a: &[f32], b: &[f32], dy: &[f32], da: &mut [f32], db: &mut [f32]) {
+/// Gradients of [`mp_sum`] with the result `y`: `dy` times the weights of `a` and `b` where `y` was not clipped, else 0;
+/// arrays of any equal length.
+pub fn mp_sum_grad(t: f32, clip: f32, y: &[f32], dy: &[f32], da: &mut [f32], db: &mut [f32]) {
     struct Map([f32; 2], f32);
-    impl RowMap<0, 3, 2, 0> for Map {
+    impl RowMap<0, 2, 2, 0> for Map {
         #[inline(always)]
-        fn apply<S: Simd>(&self, s: S, []: [S::V; 0], [a, b, dy]: [S::V; 3], _: [S::V; 2]) -> ([S::V; 2], [S::V; 0]) {
-            let [wa, wb] = [s.splat(self.0[0]), s.splat(self.0[1])];
-            let sum = s.mul_add(a, wa, s.mul(b, wb));
-            let dy = s.keep_within(dy, sum, s.splat(self.1));
-            ([s.mul(dy, wa), s.mul(dy, wb)], [])
+        fn apply<S: Simd>(&self, s: S, []: [S::V; 0], [y, dy]: [S::V; 2], _: [S::V; 2]) -> ([S::V; 2], [S::V; 0]) {
+            let dy = s.keep_within(dy, y, s.splat(self.1));
+            ([s.mul(dy, s.splat(self.0[0])), s.mul(dy, s.splat(self.0[1]))], [])
         }
     }
-    Rows { count: a.len(), len: 1, k: [], x: [a, b, dy], y: [da, db], sums: [] }.map(&Map(sum_weights(t), clip));
+    // A clipped value equals ±clip.
+    let map = Map(sum_weights(t), clip.next_down());
+    Rows { count: y.len(), len: 1, k: [], x: [y, dy], y: [da, db], sums: [] }.map(&map);
 }
 
 /// Factors of the two inputs of a concatenation: `C(1−t)/√Na` and `C t/√Nb` with `C = √((Na+Nb)/((1−t)²+t²))`.

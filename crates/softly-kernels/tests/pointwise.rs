@@ -5,11 +5,12 @@ mod common;
 use common::{assert_close, at_every_level, differences, dot, garbage, noise, weighted, wide};
 use proptest::prelude::*;
 use softly_kernels::activation::{
-    mp_silu, mp_silu_grad, mp_silu_scaled, mp_silu_scaled_grad, silu_modulate, silu_modulate_grad,
+    mp_silu, mp_silu_grad, mp_silu_scaled, mp_silu_scaled_grad, silu_modulate, silu_modulate_grad, softplus_scaled,
+    softplus_scaled_grad,
 };
 use softly_kernels::adam::{AdamStep, adam, ema};
 use softly_kernels::mp::{mp_cat, mp_cat_grad, mp_sum, mp_sum_grad};
-use softly_kernels::norm::{normalize_rows, pixel_norm, pixel_norm_grad};
+use softly_kernels::norm::{normalize_rows, pixel_norm, pixel_norm_grad, weight_norm, weight_norm_grad};
 use softly_kernels::resample::{ResampleShape, downsample, downsample_grad, upsample, upsample_grad};
 use softly_kernels::shape::Planes;
 
@@ -38,6 +39,15 @@ fn pixel_norm_exact(shape: Planes, x: &[f64]) -> Vec<f64> {
             let (n, p) = (i / (channels * pixels), i % pixels);
             let squares: f64 = (0..channels).map(|c| x[at(n, c, p)].powi(2)).sum();
             x[i] / (1e-4 + (squares / channels as f64).sqrt())
+        })
+        .collect()
+}
+
+fn weight_norm_exact(len: usize, gain: f64, w: &[f64]) -> Vec<f64> {
+    w.chunks(len)
+        .flat_map(|row| {
+            let rms = (row.iter().map(|w| w * w).sum::<f64>() / len as f64).sqrt();
+            row.iter().map(move |w| w / (1e-4 + rms) * gain / (len as f64).sqrt())
         })
         .collect()
 }
@@ -73,6 +83,29 @@ proptest! {
             assert_close("y", &y, &exact, 1e-6);
             assert_close("dx", &dx, &dx_exact, 1e-6);
             assert_close("dc", &dc, &dc_exact, 1e-6);
+        });
+    }
+
+    #[test]
+    fn softplus_scaled_and_its_gradients(len in 1_usize..70, size in 0.1_f32..60.0) {
+        let (x, c, dy) = (scaled_noise(1, len, size), noise(2, len), noise(3, len));
+        let softplus = |x: &[f64], c: &[f64]| -> Vec<f64> {
+            x.iter().zip(c).map(|(x, c)| (x * c).max(0.0) + (-(x * c).abs()).exp().ln_1p()).collect()
+        };
+        let exact = softplus(&wide(&x), &wide(&c));
+        let dx_exact = differences(&wide(&x), |x| weighted(&dy, &softplus(x, &wide(&c))));
+        let dc_exact = differences(&wide(&c), |c| weighted(&dy, &softplus(&wide(&x), c)));
+        at_every_level(|| {
+            let (mut y, mut dx, mut dc) = (garbage(len), garbage(len), garbage(len));
+            softplus_scaled(&x, &c, &mut y);
+            softplus_scaled_grad(&x, &c, &dy, &mut dx, &mut dc);
+            assert_close("y", &y, &exact, 5e-7);
+            // Far below zero the value is small, not zero: its digits count, too.
+            for (y, exact) in y.iter().zip(&exact).filter(|(_, exact)| **exact > 1e-30) {
+                assert!((f64::from(*y) / exact - 1.0).abs() < 4e-6, "{y} against {exact}");
+            }
+            assert_close("dx", &dx, &dx_exact, 2e-6);
+            assert_close("dc", &dc, &dc_exact, 2e-6);
         });
     }
 
@@ -146,7 +179,7 @@ proptest! {
         at_every_level(|| {
             let (mut y, mut da, mut db) = (garbage(len), garbage(len), garbage(len));
             mp_sum(t, clip, &a, &b, &mut y);
-            mp_sum_grad(t, clip, &a, &b, &dy, &mut da, &mut db);
+            mp_sum_grad(t, clip, &y, &dy, &mut da, &mut db);
             assert_close("clipped", &y, &clipped, 1e-6);
             assert_close("da", &da, &inside(wa), 1e-6);
             assert_close("db", &db, &inside(wb), 1e-6);
@@ -209,6 +242,34 @@ proptest! {
             assert_close("w", &w, &exact, 1e-6);
         });
     }
+
+    #[test]
+    fn weight_norm_and_its_gradients(rows in 0_usize..4, len in 2_usize..110, gain in -2.0_f32..2.0, size in 0.01_f32..3.0) {
+        let (w, dy) = (scaled_noise(1, rows * len, size), noise(2, rows * len));
+        let (wide_w, wide_gain) = (wide(&w), f64::from(gain));
+        let exact = weight_norm_exact(len, wide_gain, &wide_w);
+        // Row by row, because finite differences of everything cost the square of the size. The step scales with the weights.
+        let dw_exact: Vec<f64> = (0..rows)
+            .flat_map(|row| {
+                let (from, to) = (row * len, (row + 1) * len);
+                let relative: Vec<f64> = wide_w[from..to].iter().map(|w| w / f64::from(size)).collect();
+                let along = |v: &[f64]| {
+                    let w: Vec<f64> = v.iter().map(|v| v * f64::from(size)).collect();
+                    weighted(&dy[from..to], &weight_norm_exact(len, wide_gain, &w))
+                };
+                differences(&relative, along).into_iter().map(|d| d / f64::from(size))
+            })
+            .collect();
+        let dgain_exact = differences(&[wide_gain], |g| weighted(&dy, &weight_norm_exact(len, g[0], &wide_w)));
+        at_every_level(|| {
+            let (mut y, mut dw) = (garbage(w.len()), garbage(w.len()));
+            weight_norm(len, gain, &w, &mut y);
+            assert_close("y", &y, &exact, 1e-6);
+            let dgain = weight_norm_grad(len, gain, &w, &dy, &mut dw);
+            assert_close("dw", &dw, &dw_exact, 3e-6);
+            assert_close("dgain", &[dgain], &dgain_exact, 1e-6);
+        });
+    }
 }
 
 #[test]
@@ -254,6 +315,18 @@ fn pixel_norm_of_zeros_is_zero_and_scales_its_gradient() {
         pixel_norm_grad(shape, &x, &dy, &mut dx);
         assert_eq!(y, x);
         assert_close("dx", &dx, &wide(&dy).iter().map(|d| d * 1e4).collect::<Vec<f64>>(), 1e-6);
+    });
+}
+
+#[test]
+fn weights_of_zero_are_used_as_zeros() {
+    at_every_level(|| {
+        let (mut y, mut dw) = (garbage(6), garbage(6));
+        weight_norm(3, 2.0, &[0.0; 6], &mut y);
+        assert_eq!(y, [0.0; 6]);
+        let dgain = weight_norm_grad(3, 2.0, &[0.0; 6], &[1.0; 6], &mut dw);
+        assert_eq!(dgain, 0.0);
+        assert_close("dw", &dw, &[2e4 / 3.0_f64.sqrt(); 6], 1e-6);
     });
 }
 

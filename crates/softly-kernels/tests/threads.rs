@@ -5,11 +5,12 @@ mod common;
 use common::{garbage, noise};
 use softly_kernels::activation::{mp_silu, mp_silu_grad, mp_silu_scaled_grad, silu_modulate_grad};
 use softly_kernels::adam::{AdamStep, adam, ema};
+use softly_kernels::attention::{AttentionShape, attention, attention_grad};
 use softly_kernels::conv1x1::{conv1x1, conv1x1_grad_input, conv1x1_grad_weights};
 use softly_kernels::conv3x3::{conv3x3, conv3x3_grad_input, conv3x3_grad_weights};
 use softly_kernels::matmul::{MatmulShape, matmul_tn};
 use softly_kernels::mp::{mp_cat, mp_cat_grad, mp_sum, mp_sum_grad};
-use softly_kernels::norm::{normalize_rows, pixel_norm, pixel_norm_grad};
+use softly_kernels::norm::{normalize_rows, pixel_norm, pixel_norm_grad, weight_norm, weight_norm_grad};
 use softly_kernels::resample::{ResampleShape, downsample, upsample};
 use softly_kernels::shape::{ConvShape, Planes};
 use softly_kernels::simd::{Level, with_level};
@@ -69,7 +70,7 @@ fn everything_else() {
         same_bits("mp_sum", &[len], |out| mp_sum(0.3, 1.0, &a, &b, &mut out[0]));
         same_bits("mp_sum_grad", &[len, len], |out| {
             let [da, db] = out else { unreachable!() };
-            mp_sum_grad(0.3, 1.0, &a, &b, &dy, da, db);
+            mp_sum_grad(0.3, 1.0, &a, &dy, da, db);
         });
         same_bits("mp_cat", &[2 * len], |out| mp_cat(shape, shape.channels, 0.5, &a, &b, &mut out[0]));
         let twice = noise(6, 2 * len);
@@ -77,9 +78,18 @@ fn everything_else() {
             let [da, db] = out else { unreachable!() };
             mp_cat_grad(shape, shape.channels, 0.5, &twice, da, db);
         });
+        let heads = AttentionShape { batch: shape.batch, heads: 1, width: shape.channels, pixels: shape.pixels };
+        let qkv = noise(8, 3 * len);
+        same_bits("attention", &[len], |out| attention(heads, &qkv, &mut out[0]));
+        same_bits("attention_grad", &[3 * len], |out| attention_grad(heads, &qkv, &dy, &mut out[0]));
         same_bits("normalize_rows", &[len], |out| {
             out[0].copy_from_slice(&a);
             normalize_rows(shape.channels, &mut out[0]);
+        });
+        same_bits("weight_norm", &[len], |out| weight_norm(shape.channels, 0.7, &a, &mut out[0]));
+        same_bits("weight_norm_grad", &[len, 1], |out| {
+            let [dw, dgain] = out else { unreachable!() };
+            dgain[0] = weight_norm_grad(shape.channels, 0.7, &a, &dy, dw);
         });
         same_bits("adam and ema", &[len, len, len], |out| {
             let [p, m, v] = out else { unreachable!() };

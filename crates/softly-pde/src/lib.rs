@@ -14,4 +14,5 @@ pub mod karhunen_loeve;
 mod lexer;
 mod parser;
 pub mod program;
+pub mod spectrum;
 mod transpose;

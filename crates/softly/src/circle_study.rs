@@ -11,38 +11,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, Layers};
 use crate::error::{Error, Result};
-use crate::files::{make_folder, read_text, write_text};
+use crate::files::{read_text, write_text};
 use crate::generate::Trained;
 use crate::generators::Generator;
 use crate::npy;
 use crate::parameter::to_vec_f64;
 use crate::point_metrics::{Cloud, Curve, PointMetrics, Summary};
 use crate::random::{Purpose, Stream};
+use crate::reporter::Reporter;
+use crate::study_scale::StudyScale;
 use crate::toy::Shape;
 use crate::train::{RunFolder, RunInfo};
-
-/// How much of the study is run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StudyScale {
-    /// Two curves, one seed, short trainings: a few minutes.
-    Demo,
-    /// Three curves, three seeds, reduced trainings.
-    Cpu,
-    /// The paper's trainings, three seeds, and the sweep over the chop angle with the first of them.
-    Paper,
-}
-
-impl StudyScale {
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Demo => "demo",
-            Self::Cpu => "cpu",
-            Self::Paper => "paper",
-        }
-    }
-}
 
 /// What the study consists of.
 #[derive(Debug, Clone)]
@@ -91,9 +70,6 @@ impl CircleStudy {
         for &seed in &self.seeds {
             for &(data, curve) in &self.curves {
                 let sweep = ["chop-pi4", "chop-pi3"].contains(&data);
-                if sweep && seed != self.seeds[0] {
-                    continue;
-                }
                 // The sweep over the angle is about the methods, not about the learning rate.
                 let methods = self.methods.iter().filter(|method| !(sweep && method.ends_with("-tuned")));
                 for &method in methods {
@@ -263,16 +239,6 @@ fn paper_w1(data: &str, method: &str) -> Option<[f64; 2]> {
     Some(value)
 }
 
-/// How a long job tells of its progress. Work is counted in units that take about as long as one training step.
-pub trait Reporter: Sync {
-    /// The job has this many units in all, some of which are `done` already.
-    fn begin(&self, total: u64, done: u64);
-    /// `units` more are done.
-    fn advance(&self, units: u64);
-    /// Something worth a line.
-    fn note(&self, text: &str);
-}
-
 /// Trains a configuration in a run folder, or goes on there, and tells the step it has reached. It is called from
 /// several threads at once.
 pub type Trainer<'a> = dyn Fn(&Config, &RunFolder, &mut dyn FnMut(u64)) -> Result<()> + Sync + 'a;
@@ -290,7 +256,7 @@ pub fn run(
     let preset = study.preset();
     let cells = study.cells();
     let configs = cells.iter().map(|cell| cell.config(&preset)).collect::<Result<Vec<_>>>()?;
-    check_folder(out, study)?;
+    study.scale.claim_folder(out, "circle")?;
     // Sampling one batch costs about as much as this many training steps per solver step.
     let eval_units = |cell: &Cell| (1 + 3 * cell.guidance.len()) as u64 * study.sets as u64 * 400;
     let units = |(cell, config): (&Cell, &Config)| config.train.iterations + eval_units(cell);
@@ -371,27 +337,6 @@ pub fn run(
     let text = serde_json::to_string_pretty(&table).expect("numbers are valid JSON");
     write_text(&out.join("table.json"), &(text + "\n"))?;
     Ok(table)
-}
-
-/// Refuses a folder that holds something else.
-fn check_folder(out: &Path, study: &CircleStudy) -> Result<()> {
-    let marker = out.join("study.txt");
-    let text = format!("circle {}\n", study.scale.name());
-    if marker.exists() {
-        let found = read_text(&marker)?;
-        if found != text {
-            let problem = format!("this folder holds the study `{}`", found.trim());
-            return Err(Error::input(out.display(), problem).hint("choose another --out"));
-        }
-        return Ok(());
-    }
-    if out.exists() && std::fs::read_dir(out).is_ok_and(|mut d| d.next().is_some()) {
-        return Err(
-            Error::input(out.display(), "this folder is not empty and holds no study").hint("choose another --out")
-        );
-    }
-    make_folder(out)?;
-    write_text(&marker, &text)
 }
 
 #[allow(clippy::too_many_arguments)]

@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
-use softly_pde::algebra::{Algebra, F64Algebra, Value};
+use softly_pde::algebra::{Algebra, Binary, F64Algebra, Value};
 use softly_pde::derivative::Scheme;
 use softly_pde::formula::{self, Parameter, Symbols};
 use softly_pde::grid::Grid;
-use softly_pde::program::Program;
+use softly_pde::program::{Program, Tape};
 
+use crate::absolute_algebra::AbsoluteAlgebra;
 use crate::error::{Error, Result, nearest};
+use crate::parameter::Visitor;
+use crate::runtime_parameter::{RuntimeParameters, Source};
 use crate::tensor_algebra::{Constants, TensorAlgebra, TensorValue};
 use crate::units::Units;
 
@@ -113,17 +116,38 @@ impl Region {
 
 /// A parameter's value as written in a configuration file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "expected a number, a formula in quotes, { file = \"array.npy\" }, { normal = [mean, std] } or { learn = start }"
+)]
 pub enum ParameterConfig {
     /// A number.
     Number(f64),
-    /// A formula of the coordinates and of number parameters.
+    /// A formula of the coordinates and of other parameters that are no formulas or files.
     Formula(String),
     /// An array file `[H, W]`.
     File {
         /// Path of a `.npy` file.
         file: PathBuf,
     },
+    /// A number that is drawn anew for every sample and evaluation; metrics take its mean.
+    Normal {
+        /// Mean and standard deviation.
+        normal: [f64; 2],
+    },
+    /// A number that is learned together with γ; metrics take the start unless `[truth]` says better.
+    Learn {
+        /// The first value.
+        learn: f64,
+    },
+}
+
+impl ParameterConfig {
+    /// Whether the value is known without a model.
+    pub fn is_fixed(&self) -> bool {
+        !matches!(self, Self::Normal { .. } | Self::Learn { .. })
+    }
 }
 
 /// ‖R‖ of one sample's residuals.
@@ -168,35 +192,36 @@ impl ResidualSummary {
 }
 
 /// A residual ready to run: its program and the weight of each node (0 outside its region).
-struct Part {
-    program: Program,
+pub(crate) struct Part {
+    pub(crate) program: Program,
     /// Row-major `[rows, cols]`; `None` when every node counts with weight 1.
     weights: Option<Arc<[f64]>>,
 }
 
 /// A constraint on fields of a grid, ready to run.
 pub struct SoftConstraint {
-    grid: Grid,
-    parts: Vec<Part>,
+    pub(crate) grid: Grid,
+    pub(crate) parts: Vec<Part>,
     norm: Norm,
     /// Channel and units of each field.
-    fields: Vec<Field>,
+    pub(crate) fields: Vec<Field>,
     channels: usize,
     /// Nodes that count, over all parts.
     nodes: usize,
-    constants: Constants,
+    pub(crate) constants: Constants,
+    parameters: RuntimeParameters,
 }
 
-struct Field {
-    channel: usize,
+pub(crate) struct Field {
+    pub(crate) channel: usize,
     mean: f64,
-    scale: f64,
+    pub(crate) scale: f64,
 }
 
 impl SoftConstraint {
     /// Compiles `config` for data whose channels are `channels` on `grid`, normalised by `units`.
     pub fn new(config: &ConstraintConfig, channels: &[String], grid: &Grid, units: &Units) -> Result<Self> {
-        let symbols = config.symbols(grid)?;
+        let (symbols, parameters) = config.symbols(grid)?;
         let fields = config.fields.iter().map(|name| {
             let channel = channels.iter().position(|c| c == name).ok_or_else(|| {
                 Error::input(
@@ -242,7 +267,24 @@ impl SoftConstraint {
             channels: channels.len(),
             nodes,
             constants: Constants::default(),
+            parameters,
         })
+    }
+
+    /// The same constraint with the learned parameters of `other`, of which it is a variation: they are learned as one.
+    #[must_use]
+    pub fn sharing_parameters_of(self, other: &Self) -> Self {
+        Self { parameters: other.parameters.clone(), ..self }
+    }
+
+    /// Puts learned parameters on `device`, which may track their gradients. All that share them see that.
+    pub fn move_to(&self, device: &Device) {
+        self.parameters.move_to(device);
+    }
+
+    /// Visits learned parameters, see [`Parameters::visit`](crate::parameter::Parameters::visit).
+    pub fn visit(&self, prefix: &str, visit: &mut Visitor<'_>) {
+        self.parameters.visit(prefix, visit);
     }
 
     /// The grid that the constraint lives on.
@@ -260,9 +302,27 @@ impl SoftConstraint {
             .collect()
     }
 
+    /// Mean |R| over the nodes that count, of every sample; `x` is normalised `[N, C, H, W]`.
+    pub fn mean_abs(&self, x: &Tensor<4>) -> Vec<f64> {
+        let n = x.dims()[0];
+        let mut sums = vec![0.0; n];
+        for residual in self.residuals(x) {
+            let [_, h, w] = residual.dims();
+            let part = crate::parameter::to_vec_f64(residual.abs().reshape([n, h * w]).sum_dim(1));
+            sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+        }
+        sums.into_iter().map(|sum| sum / self.nodes as f64).collect()
+    }
+
     /// ‖R(x)‖ = −log l_c(x) of every sample; `x` is normalised `[N, C, H, W]`, the result `[N]`.
     pub fn norm(&self, x: Tensor<4>) -> Tensor<1> {
-        self.norm_of(&self.residuals(&x))
+        self.norm_of(self.norm, &self.residuals(&x))
+    }
+
+    /// √mean R² over the nodes that count, of every sample of `x` `[N, C, H, W]`; at least 1e-12, so that it has a logarithm.
+    pub fn rms(&self, x: &Tensor<4>) -> Tensor<1> {
+        let mean_square = self.norm_of(Norm::HalfSquares, &self.residuals(x)) * (2.0 / self.nodes as f64);
+        mean_square.clamp_min(1e-24).sqrt()
     }
 
     /// ‖R(x)‖ and ∇ log l_c(x) = −∇‖R(x)‖ with respect to the normalised `x`; `[N]` and `[N, C, H, W]`.
@@ -270,42 +330,97 @@ impl SoftConstraint {
     /// The gradient is a walk back through the formulas in ordinary tensor operations, so that autodiff goes through
     /// it: the second derivative of the residual, which Proposition 1 needs, is included.
     pub fn norm_and_gradient(&self, x: &Tensor<4>) -> (Tensor<1>, Tensor<4>) {
+        self.norm_and_gradient_in(self.norm, x)
+    }
+
+    /// The same in another norm than the constraint's own.
+    pub fn norm_and_gradient_in(&self, norm: Norm, x: &Tensor<4>) -> (Tensor<1>, Tensor<4>) {
         let algebra = TensorAlgebra::new(&self.grid, &self.constants, x);
-        let inputs = self.inputs(x);
-        let tapes: Vec<_> = self.parts.iter().map(|part| part.program.forward(&algebra, &inputs)).collect();
+        let tapes = self.tapes(&algebra, &self.inputs(x));
         let residuals: Vec<Tensor<3>> =
             self.parts.iter().zip(&tapes).map(|(part, tape)| part.weighted(&algebra, tape.output(), x)).collect();
-        let norm = self.norm_of(&residuals);
-        let mut total: Vec<Option<TensorValue>> = vec![None; self.fields.len()];
-        for ((part, tape), residual) in self.parts.iter().zip(&tapes).zip(residuals) {
-            let seed = self.downhill(residual, &norm);
-            let seed = match &part.weights {
+        let value = self.norm_of(norm, &residuals);
+        let seeds = self.parts.iter().zip(residuals).map(|(part, residual)| {
+            let seed = self.downhill(norm, residual, &value);
+            match &part.weights {
                 Some(weights) => seed * algebra.tensor(&algebra.array(weights)),
                 None => seed,
-            };
-            for (sum, adjoint) in total.iter_mut().zip(part.program.reverse(&algebra, tape, TensorValue::Tensor(seed)))
-            {
+            }
+        });
+        let adjoints = self.adjoints(&algebra, &tapes, seeds);
+        (value, self.gather(&algebra, adjoints, x))
+    }
+
+    /// S = 1/(|J|ᵀ|J| 1), the step at every node and channel that `scale = "jacobi"` takes along −JᵀR; `[N, C, H, W]`.
+    ///
+    /// J = ∂R/∂x in normalised units. |J| 1 says how much R can change in all if every value moves by one, |J|ᵀ collects it
+    /// where the value acts. By Gershgorin ‖J S^½‖ ≤ 1: a step γ S JᵀR with 0 < γ < 2 shrinks ‖R‖ wherever R is
+    /// nearly linear. For K∇²p the step of p is about 1/(8K/h²)², 8/h² being the top eigenvalue of the Laplacian. It is a
+    /// constant: no gradient flows through it.
+    pub fn jacobi_step(&self, x: &Tensor<4>) -> Tensor<4> {
+        let x = &x.clone().without_autodiff();
+        let absolute = AbsoluteAlgebra(TensorAlgebra::new(&self.grid, &self.constants, x));
+        let algebra = &absolute.0;
+        let inputs = self.inputs(x).into_iter().map(|input| match input {
+            // A learned parameter would bring its graph along.
+            TensorValue::Tensor(tensor) => TensorValue::Tensor(tensor.without_autodiff()),
+            number @ TensorValue::Number(_) => number,
+        });
+        let tapes = self.tapes(algebra, &inputs.collect::<Vec<_>>());
+        let ones: Vec<_> = self.fields.iter().map(|field| Some(TensorValue::Number(field.scale.abs()))).collect();
+        let seeds = self.parts.iter().zip(&tapes).map(|(part, tape)| {
+            let reach = part.program.tangent(&absolute, tape, &ones).unwrap_or(TensorValue::Number(0.0));
+            let reach = full(algebra.tensor(&reach), x);
+            match &part.weights {
+                // Once for |J| and once for |J|ᵀ.
+                Some(weights) => reach * algebra.tensor(&algebra.array(weights)).powi_scalar(2),
+                None => reach,
+            }
+        });
+        let adjoints = self.adjoints(&absolute, &tapes, seeds);
+        let bound = self.gather(algebra, adjoints, x).abs();
+        // Where R hardly reacts a step would be huge. The other floor is for channels that R does not depend on.
+        let [n, c, h, w] = bound.dims();
+        let mean = bound.clone().reshape([n, c, h * w]).mean_dim(2).reshape([n, c, 1, 1]);
+        bound.max_pair((mean * 1e-3).clamp_min(1e-20)).recip()
+    }
+
+    /// Every formula's intermediate values.
+    fn tapes(&self, algebra: &TensorAlgebra<'_>, inputs: &[TensorValue]) -> Vec<Tape<TensorValue>> {
+        self.parts.iter().map(|part| part.program.forward(algebra, inputs)).collect()
+    }
+
+    /// Σ Jᵀ·seed over all parts for every field, as `algebra` multiplies; one seed `[N, H, W]` per part.
+    fn adjoints<A: Algebra<Value = TensorValue>>(
+        &self,
+        algebra: &A,
+        tapes: &[Tape<TensorValue>],
+        seeds: impl Iterator<Item = Tensor<3>>,
+    ) -> Vec<Option<TensorValue>> {
+        let mut total: Vec<Option<TensorValue>> = vec![None; self.fields.len()];
+        for ((part, tape), seed) in self.parts.iter().zip(tapes).zip(seeds) {
+            for (sum, adjoint) in total.iter_mut().zip(part.program.reverse(algebra, tape, TensorValue::Tensor(seed))) {
                 *sum = match (sum.take(), adjoint) {
-                    (Some(a), Some(b)) => Some(algebra.binary(softly_pde::algebra::Binary::Add, &a, &b)),
+                    (Some(a), Some(b)) => Some(algebra.binary(Binary::Add, &a, &b)),
                     (a, b) => a.or(b),
                 };
             }
         }
-        (norm, self.gather(&algebra, total, x))
+        total
     }
 
-    /// −∂‖R‖/∂R at a residual `[N, H, W]`.
-    fn downhill(&self, residual: Tensor<3>, norm: &Tensor<1>) -> Tensor<3> {
+    /// −∂‖R‖/∂R at a residual `[N, H, W]` whose norm is `value`.
+    fn downhill(&self, norm: Norm, residual: Tensor<3>, value: &Tensor<1>) -> Tensor<3> {
         let n = residual.dims()[0];
-        match self.norm {
+        match norm {
             Norm::L1Mean => residual.detach().sign() * (-1.0 / self.nodes as f64),
             Norm::L1Sum => residual.detach().sign().neg(),
-            Norm::L2 => (residual / norm.clone().clamp_min(1e-12).reshape([n, 1, 1])).neg(),
+            Norm::L2 => (residual / value.clone().clamp_min(1e-12).reshape([n, 1, 1])).neg(),
             Norm::HalfSquares => residual.neg(),
         }
     }
 
-    fn norm_of(&self, residuals: &[Tensor<3>]) -> Tensor<1> {
+    fn norm_of(&self, norm: Norm, residuals: &[Tensor<3>]) -> Tensor<1> {
         let per_sample = |r: Tensor<3>| {
             let [n, h, w] = r.dims();
             r.reshape([n, h * w]).sum_dim(1).reshape([n])
@@ -316,7 +431,7 @@ impl SoftConstraint {
             terms.fold(first, |a, b| a + b)
         };
         let squares = |r: Tensor<3>| r.clone() * r;
-        match self.norm {
+        match norm {
             Norm::L1Mean => sum(Tensor::abs) / self.nodes as f64,
             Norm::L1Sum => sum(Tensor::abs),
             Norm::L2 => sum(squares).clamp_min(1e-24).sqrt(),
@@ -324,15 +439,16 @@ impl SoftConstraint {
         }
     }
 
-    /// The fields in physical units, `[N, H, W]` each.
-    fn inputs(&self, x: &Tensor<4>) -> Vec<TensorValue> {
+    /// What the formulas take: the fields in physical units, `[N, H, W]` each, then the run-time parameters.
+    pub(crate) fn inputs(&self, x: &Tensor<4>) -> Vec<TensorValue> {
         let [n, _, h, w] = x.dims();
         let field = |f: &Field| {
             let channel = x.clone().narrow(1, f.channel, 1).reshape([n, h, w]);
             let scaled = if f.scale == 1.0 { channel } else { channel * f.scale };
             TensorValue::Tensor(if f.mean == 0.0 { scaled } else { scaled + f.mean })
         };
-        self.fields.iter().map(field).collect()
+        let algebra = TensorAlgebra::new(&self.grid, &self.constants, x);
+        self.fields.iter().map(field).chain(self.parameters.values(&algebra, x)).collect()
     }
 
     /// Adjoints per field → the gradient by channel `[N, C, H, W]`, in normalised units.
@@ -352,7 +468,8 @@ impl SoftConstraint {
     /// Every weighted residual value of one sample in f64; `fields` are physical, row-major, in the config's order.
     pub fn residual_values(&self, fields: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let algebra = F64Algebra::new(self.grid.clone());
-        let inputs: Vec<Value> = fields.iter().map(|f| Value::from(f.clone())).collect();
+        let inputs: Vec<Value> =
+            fields.iter().map(|f| Value::from(f.clone())).chain(self.parameters.numbers(&algebra)).collect();
         let values = |part: &Part| {
             let values = part.program.forward(&algebra, &inputs).output().broadcast(self.grid.len());
             match &part.weights {
@@ -365,11 +482,22 @@ impl SoftConstraint {
         };
         self.parts.iter().map(values).collect()
     }
+
+    /// The same values at their nodes, one `[H, W]` per formula, not a number where the formula does not count.
+    pub fn residual_maps(&self, fields: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let counts = |part: &Part, node: usize| part.weights.as_ref().is_none_or(|weights| weights[node] != 0.0);
+        let map = |(part, values): (&Part, Vec<f64>)| {
+            let mut values = values.into_iter();
+            let value = |node| if counts(part, node) { values.next() } else { None }.unwrap_or(f64::NAN);
+            (0..self.grid.len()).map(value).collect()
+        };
+        self.parts.iter().zip(self.residual_values(fields)).map(map).collect()
+    }
 }
 
 impl Part {
     /// The part's output with the weight of every node, `[N, H, W]`.
-    fn weighted(&self, algebra: &TensorAlgebra<'_>, output: &TensorValue, x: &Tensor<4>) -> Tensor<3> {
+    pub(crate) fn weighted(&self, algebra: &TensorAlgebra<'_>, output: &TensorValue, x: &Tensor<4>) -> Tensor<3> {
         let output = full(algebra.tensor(output), x);
         match &self.weights {
             Some(weights) => output * algebra.tensor(&algebra.array(weights)),
@@ -379,13 +507,14 @@ impl Part {
 }
 
 /// A value that may stand for a whole batch or grid, as one `[N, H, W]` for fields like `x`.
-fn full(value: Tensor<3>, x: &Tensor<4>) -> Tensor<3> {
+pub(crate) fn full(value: Tensor<3>, x: &Tensor<4>) -> Tensor<3> {
     let [n, _, h, w] = x.dims();
     if value.dims() == [n, h, w] { value } else { value.expand([n, h, w]) }
 }
 
 impl ConstraintConfig {
-    fn residuals(&self) -> Vec<ResidualConfig> {
+    /// The formulas with their regions.
+    pub fn residuals(&self) -> Vec<ResidualConfig> {
         match &self.residual {
             Residuals::One(formula) => {
                 vec![ResidualConfig { formula: formula.clone(), region: Region::All, weight: 1.0 }]
@@ -394,21 +523,23 @@ impl ConstraintConfig {
         }
     }
 
-    /// What the names in the formulas mean on `grid`.
-    fn symbols(&self, grid: &Grid) -> Result<Symbols> {
+    /// What the names in the formulas mean on `grid`, and where run-time parameters get their values.
+    fn symbols(&self, grid: &Grid) -> Result<(Symbols, RuntimeParameters)> {
         if self.fields.is_empty() {
             return Err(Error::input("constraint.fields", "no field is named"));
         }
         if self.residuals().is_empty() {
             return Err(Error::input("constraint.residual", "no formula is given"));
         }
+        let place = |name: &str| format!("constraint.parameters.{name}");
         for (i, name) in self.fields.iter().enumerate() {
             if self.fields[..i].contains(name) {
                 return Err(Error::input("constraint.fields", format!("`{name}` is named twice")));
             }
             if self.parameters.contains_key(name) {
-                let place = format!("constraint.parameters.{name}");
-                return Err(Error::input(place, format!("`{name}` is a field already")).hint("rename the parameter"));
+                return Err(
+                    Error::input(place(name), format!("`{name}` is a field already")).hint("rename the parameter")
+                );
             }
         }
         let mut symbols = Symbols::new(grid.clone(), self.stencil);
@@ -423,33 +554,58 @@ impl ConstraintConfig {
             }
         }
         // Numbers first, so that formulas may use them.
+        let mut sources = BTreeMap::new();
         for (name, parameter) in &self.parameters {
-            if let ParameterConfig::Number(number) = parameter {
-                symbols.parameters.insert(name.clone(), Parameter::Number(*number));
-            }
+            let finite = |numbers: &[f64]| match numbers.iter().find(|number| !number.is_finite()) {
+                Some(number) => Err(Error::input(place(name), format!("expected finite numbers, found {number}"))),
+                None => Ok(()),
+            };
+            let meaning = match parameter {
+                ParameterConfig::Number(number) => Parameter::Number(*number),
+                ParameterConfig::Normal { normal: [mean, std] } => {
+                    finite(&[*mean, *std])?;
+                    if *std < 0.0 {
+                        let problem = format!("expected a standard deviation ≥ 0, found {std}");
+                        return Err(Error::input(place(name), problem));
+                    }
+                    sources.insert(name.clone(), Source::Drawn { mean: *mean, std: *std });
+                    Parameter::Runtime
+                }
+                ParameterConfig::Learn { learn } => {
+                    finite(&[*learn])?;
+                    sources.insert(name.clone(), Source::learned(*learn));
+                    Parameter::Runtime
+                }
+                ParameterConfig::Formula(_) | ParameterConfig::File { .. } => continue,
+            };
+            symbols.parameters.insert(name.clone(), meaning);
         }
         let numbers = symbols.clone();
         for (name, parameter) in &self.parameters {
-            let place = format!("constraint.parameters.{name}");
-            let array = match parameter {
-                ParameterConfig::Number(_) => continue,
+            let meaning = match parameter {
                 ParameterConfig::Formula(text) => {
-                    formula::evaluate_constant(text, &numbers).map_err(|e| Error::input(&place, format!("{e}")))?
+                    let wrong = |e| Error::input(place(name), format!("{e}"));
+                    let program = formula::compile(text, &numbers).map_err(wrong)?;
+                    if (0..sources.len()).any(|slot| program.uses(slot)) {
+                        sources.insert(name.clone(), Source::Computed(program.into()));
+                        Parameter::Runtime
+                    } else {
+                        Parameter::Array(formula::evaluate_constant(text, &numbers).map_err(wrong)?.into())
+                    }
                 }
                 ParameterConfig::File { file } => {
                     let array = crate::npy::read(file)?;
                     if array.shape != [grid.rows, grid.cols] {
-                        return Err(Error::input(
-                            file.display(),
-                            format!("{place} needs an array [{}, {}], found {:?}", grid.rows, grid.cols, array.shape),
-                        ));
+                        let expected = format!("{} needs an array [{}, {}]", place(name), grid.rows, grid.cols);
+                        return Err(Error::input(file.display(), format!("{expected}, found {:?}", array.shape)));
                     }
-                    array.values
+                    Parameter::Array(array.values.into())
                 }
+                _ => continue,
             };
-            symbols.parameters.insert(name.clone(), Parameter::Array(array.into()));
+            symbols.parameters.insert(name.clone(), meaning);
         }
         symbols.fields.clone_from(&self.fields);
-        Ok(symbols)
+        Ok((symbols, RuntimeParameters(sources)))
     }
 }

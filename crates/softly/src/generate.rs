@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use burn::tensor::{Device, Tensor};
 use rayon::prelude::*;
 
+use crate::config::Layers;
 use crate::error::{Error, Result};
 use crate::model::{Blueprint, Model};
 use crate::parameter::to_vec_f64;
@@ -25,15 +26,34 @@ pub struct Trained {
     pub model: Model,
 }
 
+/// A snapshot file itself, or that of a run folder.
+pub fn snapshot_file(path: &Path) -> Result<PathBuf> {
+    let file = if path.is_dir() { RunFolder::new(path).snapshot() } else { path.to_path_buf() };
+    if path.is_dir() && !file.exists() {
+        return Err(Error::input(path.display(), "this run has no snapshot yet")
+            .hint("finish the training: run the same command again"));
+    }
+    Ok(file)
+}
+
 impl Trained {
     /// Loads a snapshot file, or the snapshot of a run folder.
     pub fn load(path: &Path, device: &Device) -> Result<Self> {
-        let file = if path.is_dir() { RunFolder::new(path).snapshot() } else { path.to_path_buf() };
-        if path.is_dir() && !file.exists() {
-            return Err(Error::input(path.display(), "this run has no snapshot yet")
-                .hint("finish the training: run the same `softly train` command again"));
+        Self::load_with(path, &[], device)
+    }
+
+    /// The same weights under changed settings (`a.b=c`), for example a guidance scale or another constraint.
+    pub fn load_with(path: &Path, settings: &[String], device: &Device) -> Result<Self> {
+        let file = snapshot_file(path)?;
+        let mut snapshot = Snapshot::read(&file)?;
+        let place = file.display().to_string();
+        if !settings.is_empty() {
+            let mut layers = Layers::new().text(&snapshot.blueprint.config.to_toml(), &place)?;
+            for setting in settings {
+                layers = layers.set(setting)?;
+            }
+            snapshot.blueprint.config = layers.finish(&place)?;
         }
-        let snapshot = Snapshot::read(&file)?;
         let model = snapshot.model(device, &file)?;
         Ok(Self { path: file, blueprint: snapshot.blueprint, step: snapshot.step, model })
     }
@@ -52,6 +72,22 @@ impl Trained {
         stop: &AtomicBool,
         advance: &(dyn Fn(usize) + Sync),
     ) -> Result<Vec<f64>> {
+        let watch = |samples| -> Box<dyn Observer + '_> { Box::new(Counter { advance, samples }) };
+        self.generate_watched(sampler, seed, indices, batch, device, stop, &watch)
+    }
+
+    /// [`Trained::generate`] with an observer of every batch, made by `watch` from the number of its samples.
+    #[allow(clippy::too_many_arguments)]
+    pub fn generate_watched<'w>(
+        &self,
+        sampler: &Sampler,
+        seed: u64,
+        indices: &[u64],
+        batch: usize,
+        device: &Device,
+        stop: &AtomicBool,
+        watch: &(dyn Fn(usize) -> Box<dyn Observer + 'w> + Sync),
+    ) -> Result<Vec<f64>> {
         let stopped = AtomicUsize::new(0);
         let batches: Vec<Vec<f64>> = indices
             .par_chunks(batch.max(1))
@@ -60,7 +96,7 @@ impl Trained {
                     stopped.fetch_add(1, Ordering::Relaxed);
                     return Vec::new();
                 }
-                let mut observer = Counter { advance, samples: indices.len() };
+                let mut observer = watch(indices.len());
                 let samples = sampler.sample(
                     &*self.model.denoiser,
                     self.model.constraint.as_deref(),
@@ -68,7 +104,7 @@ impl Trained {
                     seed,
                     indices,
                     device,
-                    &mut observer,
+                    &mut *observer,
                 );
                 to_vec_f64(self.blueprint.data.units.physical(samples))
             })

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::circle_study::Reporter;
 use crate::constraint::{ConstraintConfig, ResidualSummary, SoftConstraint};
 use crate::dataset_folder::{DatasetFolder, Moments, Split, Statistics};
 use crate::error::{Error, Result};
+use crate::reporter::Reporter;
 use crate::units::Units;
 
 /// Bars of a histogram.

@@ -35,7 +35,7 @@ use burn::tensor::Device;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{BackboneConfig, Config};
+use crate::config::Config;
 use crate::ddpm::CosineSchedule;
 use crate::denoiser::Denoiser;
 use crate::error::{Error, Result};
@@ -187,9 +187,9 @@ impl Likelihood {
     /// The settings that suit a model of this configuration: its sampler's σmin and σmax, and its noise levels if it
     /// knows single ones only.
     pub fn for_model(config: &Config) -> Self {
-        let integrator = match config.denoiser.backbone {
-            BackboneConfig::LevelMlp { levels, .. } => Integrator::Cosine { levels },
-            _ => Self::default().integrator,
+        let integrator = match config.ddpm_levels() {
+            Some(levels) => Integrator::Cosine { levels },
+            None => Self::default().integrator,
         };
         let (sigma_min, sigma_max) = (config.sampler.sigma_min, config.sampler.sigma_max);
         Self { sigma_min, sigma_max, integrator, ..Self::default() }

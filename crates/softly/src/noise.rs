@@ -26,6 +26,9 @@ pub enum NoiseDist {
         /// Smallest σ; by default the sampler's `sigma_min` (facts: the paper's "−4" is ambiguous).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         min: Option<f64>,
+        /// One draw from each of n equally likely intervals, so that every batch covers all noise levels.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        stratified: bool,
     },
     /// The discrete levels of a cosine DDPM schedule, drawn uniformly.
     Cosine {
@@ -41,12 +44,14 @@ impl NoiseDist {
     pub fn sample(&self, n: usize, stream: &mut Stream) -> Vec<f64> {
         match *self {
             Self::LogNormal { mean, std } => (0..n).map(|_| (mean + std * stream.normal()).exp()).collect(),
-            Self::TruncLogNormal { mean, std, min } => {
+            Self::TruncLogNormal { mean, std, min, stratified } => {
                 let lower = normal_cdf((min.unwrap_or(0.0).ln() - mean) / std);
                 (0..n)
-                    .map(|_| {
+                    .map(|i| {
+                        let drawn = stream.uniform();
+                        let u = if stratified { (i as f64 + drawn) / n as f64 } else { drawn };
                         // Inverse CDF; 1 − u lies in (0, 1], so the upper tail stays finite.
-                        let upper_tail = (1.0 - lower) * (1.0 - stream.uniform());
+                        let upper_tail = (1.0 - lower) * (1.0 - u);
                         (mean + std * normal_upper_quantile(upper_tail)).exp().max(min.unwrap_or(0.0))
                     })
                     .collect()
@@ -82,7 +87,7 @@ mod tests {
     #[test]
     fn truncated_moments_match_the_closed_form() {
         let (mean, std, min) = (-2.0, 1.7, 0.002f64);
-        let dist = NoiseDist::TruncLogNormal { mean, std, min: Some(min) };
+        let dist = NoiseDist::TruncLogNormal { mean, std, min: Some(min), stratified: false };
         let n = 200_000;
         let logs: Vec<f64> = dist.sample(n, &mut Stream::new(0, Purpose::Metric, 0)).into_iter().map(f64::ln).collect();
         assert!(logs.iter().all(|&l| l >= min.ln() - 1e-12));
@@ -92,6 +97,17 @@ mod tests {
         let expected = mean + std * density / (1.0 - normal_cdf(a));
         let measured = logs.iter().sum::<f64>() / n as f64;
         assert!((measured - expected).abs() < 4.0 * std / (n as f64).sqrt(), "{measured} against {expected}");
+    }
+
+    #[test]
+    fn stratified_draws_fall_into_one_interval_each() {
+        let (mean, std) = (-2.0, 1.7);
+        let dist = NoiseDist::TruncLogNormal { mean, std, min: None, stratified: true };
+        let drawn = dist.sample(50, &mut Stream::new(0, Purpose::Metric, 0));
+        for (i, sigma) in drawn.into_iter().enumerate() {
+            let u = normal_cdf((sigma.ln() - mean) / std);
+            assert!((i as f64 / 50.0..(i + 1) as f64 / 50.0).contains(&u), "draw {i} has rank {u}");
+        }
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl PointMetrics<Summary> {
 }
 
 /// Value at position `q (n - 1)` of ascending values `[n]`, interpolated linearly between neighbours.
-fn quantile(ascending: &[f64], q: f64) -> f64 {
+pub(crate) fn quantile(ascending: &[f64], q: f64) -> f64 {
     let position = q * (ascending.len() - 1) as f64;
     let low = ascending[position.floor() as usize];
     let high = ascending[position.ceil() as usize];

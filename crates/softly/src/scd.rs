@@ -1,43 +1,25 @@
-//! The Softly Constrained Denoiser: any denoiser plus a learned multiple of the constraint's gradient.
+//! The Softly Constrained Denoiser: any denoiser plus learned multiples of directions that a constraint gives.
 //!
-//! D(x; σ) = D₀(x; σ) + γ(x, σ) · s(σ) · ∇log l_c(D₀(x; σ)), the paper's Eq. 8 with s = σ² e^{−λσ}. It is trained with
-//! the plain denoising loss, so its optimum is E[x0 | x] whatever the constraint: a wrong one is learned away.
+//! D(x; σ) = D₀(x; σ) + Σ_i γ_i(x, σ) v_i(D₀(x; σ)). With the one direction v = σ² e^{−λσ} ∇log l_c it is the paper's
+//! Eq. 8. It is trained with the plain denoising loss, so its optimum is E[x0 | x] whatever the constraint: a wrong one is
+//! learned away.
 
 use std::sync::Arc;
 
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::constraint::SoftConstraint;
+use crate::dataset::Dataset;
 use crate::denoiser::{Denoiser, Precondition, per_sample};
+use crate::direction::{Direction, DirectionKind};
+use crate::error::{Error, Result};
+pub use crate::gradient_direction::{Damping, Scale, automatic_lambda};
 use crate::mlp::{EMBEDDING, TwoLayer, noise_embedding};
-use crate::parameter::{Parameters, Visitor, to_vec_f64};
-use crate::random::{Purpose, Stream};
-use crate::sampler::field_batch;
-
-/// The factor between the constraint's gradient g and the correction that γ multiplies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Scale {
-    /// σ² · damping · g: as written in the paper.
-    Paper,
-    /// damping · g.
-    Plain,
-    /// c_out · g / rms(g): only the direction counts.
-    Unit,
-    /// g · ‖R‖/‖g‖²: the step that would reach ‖R‖ = 0 if R were linear, so γ has no units.
-    Polyak,
-}
-
-/// What keeps the correction of `paper` and `plain` bounded at high noise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Damping {
-    /// e^{−λσ}.
-    Exponential,
-    /// 1/‖g‖².
-    GradientNorm,
-}
+use crate::newton_direction::NewtonConfig;
+use crate::parameter::{Parameters, Visitor};
+use crate::random::Stream;
+use crate::units::Units;
 
 /// λ of the exponential damping.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -65,9 +47,11 @@ pub enum GammaInput {
     Noisy,
     /// The base denoiser's output.
     Denoised,
+    /// Two numbers instead of a field: ln rms R(D) and ln rms R(D) − ln σ. Cheap, and the same for every grid.
+    Features,
 }
 
-/// How many numbers γ has per sample.
+/// How many numbers γ has per sample and direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GammaOutput {
@@ -80,10 +64,15 @@ pub enum GammaOutput {
 }
 
 /// The soft constraint's part of a denoiser, as configured.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScdConfig {
-    /// How the gradient is scaled.
+    /// What the correction moves along; γ has a part for each.
+    pub directions: Vec<DirectionKind>,
+    /// The field that the direction `newton` solves the equation for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub solve_for: Option<String>,
+    /// How the direction `gradient` is scaled.
     pub scale: Scale,
     /// How `paper` and `plain` are damped at high noise.
     pub damping: Damping,
@@ -93,50 +82,103 @@ pub struct ScdConfig {
     pub input: GammaInput,
     /// How many numbers γ has.
     pub output: GammaOutput,
+    /// Constant weights in place of a learned γ, one per direction and channel if γ has one per channel: a correction
+    /// that can be put on a trained denoiser as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub constant: Option<Vec<f64>>,
     /// Hidden units of γ's network.
     pub hidden: usize,
-    /// Treat the gradient as a constant in training (ablation; wrong for residuals that are not linear).
+    /// Learning rate of γ's network, as a multiple of the run's.
+    pub rate: f64,
+    /// How the direction `newton` solves.
+    #[serde(skip_serializing_if = "is_default")]
+    pub newton: NewtonConfig,
+    /// Treat the directions as constants in training (ablation; wrong for residuals that are not linear).
     pub detach: bool,
+    /// Keep the loss of the corrected estimate from the base denoiser: it learns from `objective.base_loss` alone, as if the
+    /// correction were put on it later.
+    pub detach_base: bool,
 }
 
 impl Default for ScdConfig {
     fn default() -> Self {
         Self {
+            directions: vec![DirectionKind::Gradient],
+            solve_for: None,
             scale: Scale::Plain,
             damping: Damping::Exponential,
             lambda: Lambda::Number(1.0),
             input: GammaInput::Noisy,
             output: GammaOutput::Scalar,
+            constant: None,
             hidden: 100,
+            rate: 1.0,
+            newton: NewtonConfig::default(),
             detach: false,
+            detach_base: false,
         }
     }
 }
 
-/// The learned weight γ: a two-layer network of a field and the noise level, zero at the start.
+fn is_default(newton: &NewtonConfig) -> bool {
+    *newton == NewtonConfig::default()
+}
+
+/// The learned weights γ: a two-layer network of what [`GammaInput`] says and the noise level, zero at the start.
 pub struct Gamma {
-    network: TwoLayer,
+    weights: Weights,
+    /// Broadcastable shape of one direction's γ, `[C, H, W]`.
     outputs: [usize; 3],
+}
+
+enum Weights {
+    Learned(TwoLayer),
+    Constant(Vec<f64>),
 }
 
 impl Gamma {
     /// A network for fields of shape `[C, H, W]`.
-    pub fn new(config: &ScdConfig, shape: [usize; 3], stream: &mut Stream, device: &Device) -> Self {
+    pub fn new(config: &ScdConfig, shape: [usize; 3], stream: &mut Stream, device: &Device) -> Result<Self> {
         let outputs = match config.output {
             GammaOutput::Scalar => [1, 1, 1],
             GammaOutput::Channel => [shape[0], 1, 1],
             GammaOutput::Pixel => shape,
         };
-        let inputs = shape.iter().product::<usize>() + EMBEDDING;
-        let network = TwoLayer::new(inputs, config.hidden, outputs.iter().product(), stream, device);
-        Self { network, outputs }
+        let inputs = match config.input {
+            GammaInput::Noisy | GammaInput::Denoised => shape.iter().product(),
+            // ln σ/4 and the two of the residual.
+            GammaInput::Features => 3,
+        };
+        let count = config.directions.len() * outputs.iter().product::<usize>();
+        let weights = match &config.constant {
+            Some(values) if values.len() != count => {
+                let problem = format!("expected {count} numbers, found {}", values.len());
+                return Err(Error::input("denoiser.scd.constant", problem)
+                    .hint("one per direction, times the number of channels if `output` is \"channel\""));
+            }
+            Some(values) => Weights::Constant(values.clone()),
+            None => {
+                let mut network = TwoLayer::new(inputs + EMBEDDING, config.hidden, count, stream, device);
+                network.visit("", &mut |_, parameter| parameter.set_rate(config.rate));
+                Weights::Learned(network)
+            }
+        };
+        Ok(Self { weights, outputs })
     }
 
-    /// Field `[N, C, H, W]` and noise input c_noise per sample → γ `[N, outputs]`.
-    pub fn forward(&self, field: Tensor<4>, noise: &[f64]) -> Tensor<2> {
-        let [n, c, h, w] = field.dims();
-        let embedding = noise_embedding(noise, &field.device());
-        self.network.forward(Tensor::cat(vec![field.cast(DType::F32).reshape([n, c * h * w]), embedding], 1))
+    /// Inputs `[N, inputs]` and noise input c_noise per sample → γ `[N, directions × outputs]`.
+    pub fn forward(&self, inputs: Tensor<2>, noise: &[f64]) -> Tensor<2> {
+        match &self.weights {
+            Weights::Constant(values) => {
+                let all: Vec<f64> = noise.iter().flat_map(|_| values.clone()).collect();
+                let shape = [noise.len(), values.len()];
+                Tensor::from_data(TensorData::new(all, shape), (&inputs.device().without_autodiff(), DType::F32))
+            }
+            Weights::Learned(network) => {
+                let embedding = noise_embedding(noise, &inputs.device());
+                network.forward(Tensor::cat(vec![inputs.cast(DType::F32), embedding], 1))
+            }
+        }
     }
 }
 
@@ -144,99 +186,107 @@ impl Gamma {
 pub struct SoftlyConstrained {
     base: Box<dyn Denoiser>,
     constraint: Arc<SoftConstraint>,
+    directions: Vec<Box<dyn Direction>>,
     gamma: Gamma,
     config: ScdConfig,
-    lambda: f64,
     sigma_data: f64,
 }
 
 impl SoftlyConstrained {
-    /// Puts `constraint` on top of `base`. `lambda` is the resolved value of the configured one.
+    /// Puts `constraint` on top of `base`; `directions` are those that `config` names.
     pub fn new(
         base: Box<dyn Denoiser>,
         constraint: Arc<SoftConstraint>,
+        directions: Vec<Box<dyn Direction>>,
         gamma: Gamma,
         config: ScdConfig,
-        lambda: f64,
         sigma_data: f64,
     ) -> Self {
-        Self { base, constraint, gamma, config, lambda, sigma_data }
+        Self { base, constraint, directions, gamma, config, sigma_data }
     }
 
-    fn gamma_at(&self, x: &Tensor<4>, base: &Tensor<4>, at: &[Precondition]) -> Tensor<2> {
-        let noise: Vec<f64> = at.iter().map(|c| c.noise).collect();
-        let field = match self.config.input {
-            GammaInput::Noisy => x.clone() * per_sample(at.iter().map(|c| c.input), x),
-            GammaInput::Denoised => base.clone(),
-        };
-        self.gamma.forward(field, &noise)
-    }
-
-    /// The correction that γ multiplies: the constraint's gradient at the base estimate, scaled. `[N, C, H, W]`.
-    fn direction(&self, base: &Tensor<4>, sigma: &[f64], at: &[Precondition]) -> Tensor<4> {
-        let (norm, gradient) = self.constraint.norm_and_gradient(base);
-        let (norm, gradient) = if self.config.detach { (norm.detach(), gradient.detach()) } else { (norm, gradient) };
-        let [n, c, h, w] = gradient.dims();
-        let squares = || (gradient.clone() * gradient.clone()).reshape([n, c * h * w]).sum_dim(1).reshape([n, 1, 1, 1]);
-        // Small enough never to matter, large enough that its inverse is finite in f32.
-        let floor = 1e-20;
-        match self.config.scale {
-            Scale::Unit => {
-                let rms = (squares() / (c * h * w) as f64).clamp_min(floor).sqrt();
-                gradient * (per_sample(at.iter().map(|a| a.out), base) / rms)
-            }
-            Scale::Polyak => gradient.clone() * (norm.reshape([n, 1, 1, 1]) / squares().clamp_min(floor)),
-            Scale::Paper | Scale::Plain => {
-                let power = if self.config.scale == Scale::Paper { 2 } else { 0 };
-                match self.config.damping {
-                    Damping::Exponential => {
-                        let factor = sigma.iter().map(|s| s.powi(power) * (-self.lambda * s).exp());
-                        gradient * per_sample(factor, base)
-                    }
-                    Damping::GradientNorm => {
-                        let factor = per_sample(sigma.iter().map(|s| s.powi(power)), base);
-                        gradient.clone() * (factor / squares().clamp_min(floor))
-                    }
-                }
-            }
+    /// D(x; σ) and D₀(x; σ).
+    fn corrected(&self, x: Tensor<4>, sigma: &[f64]) -> (Tensor<4>, Tensor<4>) {
+        let at: Vec<Precondition> = sigma.iter().map(|&s| Precondition::new(s, self.sigma_data)).collect();
+        let base = self.base.denoise(x.clone(), sigma);
+        let below = if self.config.detach_base { base.clone().detach() } else { base.clone() };
+        let [c, h, w] = self.gamma.outputs;
+        let gamma = self.gamma_at(&x, &below, sigma, &at).cast(x.dtype());
+        let mut estimate = below.clone();
+        for (i, direction) in self.directions.iter().enumerate() {
+            let weight = gamma.clone().narrow(1, i * c * h * w, c * h * w).reshape([sigma.len(), c, h, w]);
+            let direction = direction.at(&below, sigma, &at);
+            let direction = if self.config.detach { direction.detach() } else { direction };
+            estimate = estimate + weight * direction;
         }
+        (estimate, base)
+    }
+
+    /// γ of every direction, `[N, directions × outputs]`.
+    fn gamma_at(&self, x: &Tensor<4>, base: &Tensor<4>, sigma: &[f64], at: &[Precondition]) -> Tensor<2> {
+        let noise: Vec<f64> = at.iter().map(|c| c.noise).collect();
+        let [n, c, h, w] = x.dims();
+        let inputs = match self.config.input {
+            GammaInput::Noisy => (x.clone() * per_sample(at.iter().map(|c| c.input), x)).reshape([n, c * h * w]),
+            GammaInput::Denoised => base.clone().reshape([n, c * h * w]),
+            GammaInput::Features => self.features(base, sigma, &noise),
+        };
+        self.gamma.forward(inputs, &noise)
+    }
+
+    /// ln σ/4, ln rms R(D) and ln rms R(D) − ln σ, `[N, 3]`.
+    fn features(&self, base: &Tensor<4>, sigma: &[f64], noise: &[f64]) -> Tensor<2> {
+        let n = sigma.len();
+        let column = |values: Vec<f64>| -> Tensor<2> {
+            Tensor::from_data(TensorData::new(values, [n, 1]), (&base.device().without_autodiff(), base.dtype()))
+        };
+        let residual = self.constraint.rms(base).log().reshape([n, 1]);
+        let relative = residual.clone() - column(sigma.iter().map(|s| s.ln()).collect());
+        Tensor::cat(vec![column(noise.to_vec()), residual, relative], 1)
     }
 }
 
 impl Parameters for SoftlyConstrained {
     fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
         self.base.visit(prefix, visit);
-        self.gamma.network.visit(&format!("{prefix}gamma."), visit);
+        if let Weights::Learned(network) = &mut self.gamma.weights {
+            network.visit(&format!("{prefix}gamma."), visit);
+        }
+        self.constraint.visit(&format!("{prefix}constraint."), visit);
+        for (kind, direction) in self.config.directions.iter().zip(&mut self.directions) {
+            direction.visit(&format!("{prefix}{}.", kind.name()), visit);
+        }
     }
 }
 
 impl Denoiser for SoftlyConstrained {
     fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
-        let at: Vec<Precondition> = sigma.iter().map(|&s| Precondition::new(s, self.sigma_data)).collect();
-        let base = self.base.denoise(x.clone(), sigma);
-        let [o1, o2, o3] = self.gamma.outputs;
-        let gamma = self.gamma_at(&x, &base, &at).cast(x.dtype()).reshape([sigma.len(), o1, o2, o3]);
-        base.clone() + gamma * self.direction(&base, sigma, &at)
+        self.corrected(x, sigma).0
+    }
+
+    fn denoise_with_base(&self, x: Tensor<4>, sigma: &[f64]) -> (Tensor<4>, Option<Tensor<4>>) {
+        let (estimate, base) = self.corrected(x, sigma);
+        (estimate, Some(base))
+    }
+
+    fn visit_base(&mut self, visit: &mut Visitor<'_>) {
+        self.base.visit("", visit);
+    }
+
+    fn measure(&mut self, dataset: &Dataset, units: &Units) {
+        self.base.measure(dataset, units);
+        for direction in &mut self.directions {
+            direction.measure(dataset, units);
+        }
     }
 
     fn gamma(&self, x: Tensor<4>, sigma: &[f64]) -> Option<Tensor<2>> {
         let at: Vec<Precondition> = sigma.iter().map(|&s| Precondition::new(s, self.sigma_data)).collect();
         let base = self.base.denoise(x.clone(), sigma);
-        Some(self.gamma_at(&x, &base, &at))
+        Some(self.gamma_at(&x, &base, sigma, &at))
     }
-}
 
-/// The paper's heuristic: λ such that at σ = σ_data the correction with γ = 1 is as large as the data.
-///
-/// An untrained denoiser puts out roughly white noise of standard deviation σ_data; with G the RMS of the constraint's
-/// gradient there, σ^p e^{−λσ} G = σ_data at σ = σ_data. Never negative.
-pub fn automatic_lambda(constraint: &SoftConstraint, scale: Scale, shape: [usize; 3], sigma_data: f64) -> f64 {
-    let draws = 64;
-    let mut stream = Stream::new(0, Purpose::Metric, 0);
-    let values = stream.normals(draws * shape.iter().product::<usize>()).into_iter().map(|v| v * sigma_data).collect();
-    let (_, gradient) = constraint.norm_and_gradient(&field_batch(values, shape, &Device::flex()));
-    let gradient = to_vec_f64(gradient);
-    let rms = (gradient.iter().map(|g| g * g).sum::<f64>() / gradient.len() as f64).sqrt();
-    let power = if scale == Scale::Paper { 2 } else { 0 };
-    ((sigma_data.powi(power) * rms / sigma_data).ln() / sigma_data).max(0.0)
+    fn log_variance(&self, sigma: &[f64]) -> Option<Tensor<1>> {
+        self.base.log_variance(sigma)
+    }
 }

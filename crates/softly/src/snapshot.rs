@@ -8,6 +8,7 @@ use burn::tensor::Device;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use crate::config::Layers;
+use crate::edm2_file;
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::model::{Blueprint, DataSpec, Model};
@@ -41,25 +42,31 @@ impl TensorFile {
 
     /// Reads a file that [`TensorFile::write`] wrote.
     pub fn read(path: &Path) -> Result<Self> {
+        Self::read_any(path)?.ours(path)
+    }
+
+    /// Reads any file of f32 arrays; its metadata are those of the header.
+    pub fn read_any(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
-        let damaged = |what: String| {
-            Error::input(path.display(), format!("expected a softly weights file, {what}"))
-                .hint("the file is damaged or foreign: use another snapshot, or delete it and train again")
-        };
-        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| damaged(format!("found {e}")))?;
-        let text = header.metadata().as_ref().and_then(|m| m.get("softly")).cloned();
-        let text = text.ok_or_else(|| damaged("found no softly header".into()))?;
-        let metadata = serde_json::from_str(&text).map_err(|e| damaged(format!("found a broken header ({e})")))?;
-        let views = SafeTensors::deserialize(&bytes).map_err(|e| damaged(format!("found {e}")))?;
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| damaged(path, format!("found {e}")))?;
+        let views = SafeTensors::deserialize(&bytes).map_err(|e| damaged(path, format!("found {e}")))?;
         let mut tensors = Vec::new();
         for (name, view) in views.tensors() {
             if view.dtype() != Dtype::F32 {
-                return Err(damaged(format!("found {:?} values in {name}", view.dtype())));
+                return Err(damaged(path, format!("found {:?} values in {name}", view.dtype())));
             }
             let values = view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
             tensors.push((name, view.shape().to_vec(), values));
         }
-        Ok(Self { metadata, tensors })
+        Ok(Self { metadata: header.metadata().clone().unwrap_or_default(), tensors })
+    }
+
+    /// The file with its metadata unpacked as [`TensorFile::write`] packed them.
+    fn ours(mut self, path: &Path) -> Result<Self> {
+        let text = self.metadata.get("softly").ok_or_else(|| damaged(path, "found no softly header".into()))?;
+        self.metadata =
+            serde_json::from_str(text).map_err(|e| damaged(path, format!("found a broken header ({e})")))?;
+        Ok(self)
     }
 
     /// The text stored under `key`.
@@ -70,17 +77,29 @@ impl TensorFile {
             .ok_or_else(|| Error::input(path.display(), format!("the header has no `{key}`")))
     }
 
-    /// The values of tensor `name`, which must have `shape`.
-    pub fn take(&mut self, name: &str, shape: &[usize], path: &Path) -> Result<Vec<f32>> {
+    /// The place of tensor `name`, which must have `shape`.
+    pub fn find(&self, name: &str, shape: &[usize], path: &Path) -> Result<usize> {
         let Some(at) = self.tensors.iter().position(|(n, _, _)| n == name) else {
             return Err(Error::input(path.display(), format!("tensor `{name}` is missing")));
         };
-        let (_, found, values) = self.tensors.swap_remove(at);
-        if found != shape {
+        let found = &self.tensors[at].1;
+        // A scalar may be stored without an axis, as PyTorch does.
+        if found != shape && !(found.is_empty() && shape == [1]) {
             return Err(Error::input(path.display(), format!("tensor `{name}`: expected {shape:?}, found {found:?}")));
         }
-        Ok(values)
+        Ok(at)
     }
+
+    /// The values of tensor `name`, which must have `shape`.
+    pub fn take(&mut self, name: &str, shape: &[usize], path: &Path) -> Result<Vec<f32>> {
+        let at = self.find(name, shape, path)?;
+        Ok(self.tensors.swap_remove(at).2)
+    }
+}
+
+fn damaged(path: &Path, what: String) -> Error {
+    Error::input(path.display(), format!("expected a softly weights file, {what}"))
+        .hint("the file is damaged or foreign: use another snapshot, or delete it and train again")
 }
 
 /// Weights to sample from, with all that is needed to use them.
@@ -107,15 +126,34 @@ impl Snapshot {
         TensorFile { metadata, tensors: self.weights.clone() }.write(path)
     }
 
-    /// Reads a snapshot.
+    /// Reads a snapshot, or the weights of an EDM2 network.
     pub fn read(path: &Path) -> Result<Self> {
-        let file = TensorFile::read(path)?;
+        let file = TensorFile::read_any(path)?;
+        if edm2_file::is_edm2(&file) {
+            return edm2_file::snapshot(file, path);
+        }
+        let file = file.ours(path)?;
         let place = path.display().to_string();
         let config = Layers::new().text(file.text("config", path)?, &place)?.finish(&place)?;
         let data: DataSpec = serde_json::from_str(file.text("data", path)?)
             .map_err(|e| Error::input(&place, format!("the header's data description is broken: {e}")))?;
         let step = file.text("step", path)?.parse().unwrap_or(0);
         Ok(Self { blueprint: Blueprint { config, data }, step, weights: file.tensors })
+    }
+
+    /// Gives the base denoiser of `model` these weights and freezes it; `place` names the snapshot in errors.
+    ///
+    /// If the snapshot has a soft constraint itself, only the denoiser below it is taken.
+    pub fn freeze_into(&self, model: &mut Model, place: &Path) -> Result<()> {
+        let mut file = TensorFile { metadata: HashMap::new(), tensors: self.weights.clone() };
+        let mut outcome = Ok(());
+        model.denoiser.visit_base(&mut |name, parameter| {
+            if outcome.is_ok() {
+                outcome = file.take(name, &parameter.shape(), place).map(|values| parameter.set(values));
+            }
+            parameter.freeze();
+        });
+        outcome
     }
 
     /// Builds the model on `device` and loads the weights; `place` names the snapshot in errors.

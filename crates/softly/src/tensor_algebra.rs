@@ -23,9 +23,17 @@ pub enum TensorValue {
 /// Constant tensors that a constraint needs again and again: derivative matrices and arrays of its formulas.
 #[derive(Default)]
 pub struct Constants {
-    matrices: Mutex<HashMap<(Derivative, bool, DType), Tensor<3>>>,
+    matrices: Mutex<HashMap<(Derivative, Kind, DType), Tensor<3>>>,
     /// By address; the array is kept alive with its tensor so that the address stays its own.
     arrays: Mutex<HashMap<(usize, DType), Uploaded>>,
+}
+
+/// What is done to a derivative matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Kind {
+    transposed: bool,
+    /// Every entry's absolute value.
+    absolute: bool,
 }
 
 /// An array and its tensor.
@@ -62,14 +70,32 @@ impl<'a> TensorAlgebra<'a> {
     }
 
     /// The matrix as it multiplies `[N, H, W]`: from the left along x, from the right (hence transposed) along y.
-    fn matrix(&self, derivative: Derivative, transposed: bool) -> Tensor<3> {
-        cached(&self.constants.matrices, (derivative, transposed, self.dtype), || {
+    fn matrix(&self, derivative: Derivative, kind: Kind) -> Tensor<3> {
+        cached(&self.constants.matrices, (derivative, kind, self.dtype), || {
             let matrix = derivative.matrix(self.grid);
             let from_right = derivative.axis == Axis::Y;
-            let matrix = if transposed == from_right { matrix } else { matrix.transposed() };
+            let matrix = if kind.transposed == from_right { matrix } else { matrix.transposed() };
             let n = matrix.size();
-            self.constant(matrix.dense(), [1, n, n])
+            let entries = matrix.dense();
+            let entries = if kind.absolute { entries.into_iter().map(f64::abs).collect() } else { entries };
+            self.constant(entries, [1, n, n])
         })
+    }
+
+    fn apply(&self, x: &TensorValue, derivative: Derivative, kind: Kind) -> TensorValue {
+        let x = self.tensor(x);
+        let n = x.dims()[0];
+        let x = x.expand([n, self.grid.rows, self.grid.cols]);
+        let matrix = self.matrix(derivative, kind);
+        TensorValue::Tensor(match derivative.axis {
+            Axis::X => matrix.matmul(x),
+            Axis::Y => x.matmul(matrix),
+        })
+    }
+
+    /// [`Algebra::derivative`] with the absolute values of the matrix' entries.
+    pub fn absolute_derivative(&self, x: &TensorValue, derivative: Derivative, transposed: bool) -> TensorValue {
+        self.apply(x, derivative, Kind { transposed, absolute: true })
     }
 }
 
@@ -150,13 +176,6 @@ impl Algebra for TensorAlgebra<'_> {
     }
 
     fn derivative(&self, x: &TensorValue, derivative: Derivative, transposed: bool) -> TensorValue {
-        let x = self.tensor(x);
-        let n = x.dims()[0];
-        let x = x.expand([n, self.grid.rows, self.grid.cols]);
-        let matrix = self.matrix(derivative, transposed);
-        TensorValue::Tensor(match derivative.axis {
-            Axis::X => matrix.matmul(x),
-            Axis::Y => x.matmul(matrix),
-        })
+        self.apply(x, derivative, Kind { transposed, absolute: false })
     }
 }

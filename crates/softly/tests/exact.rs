@@ -8,14 +8,13 @@ use burn::tensor::{DType, Device, Tensor};
 use softly::config::{BackboneConfig, Config, PreconditionKind, SigmaData};
 use softly::constraint::{ConstraintConfig, Norm, ParameterConfig, Region, ResidualConfig, Residuals, SoftConstraint};
 use softly::denoiser::{Denoiser, per_sample};
+use softly::gradient_direction::{Damping, GradientDirection, Scale, automatic_lambda};
 use softly::model::{Blueprint, DataSpec, Model};
 use softly::objective::{Estimation, LambdaSchedule, Objective, Regulariser, Weight};
 use softly::parameter::{Parameters, Visitor, to_vec_f64};
 use softly::random::{Purpose, Stream};
 use softly::sampler::{Churn, Guidance, Observer, Sampler, Solver, Unobserved, field_batch};
-use softly::scd::{
-    Damping, Gamma, GammaInput, GammaOutput, Lambda, Scale, ScdConfig, SoftlyConstrained, automatic_lambda,
-};
+use softly::scd::{Gamma, GammaInput, GammaOutput, Lambda, ScdConfig, SoftlyConstrained};
 use softly::units::Units;
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::Grid;
@@ -474,6 +473,7 @@ fn darcy_blueprint(scd: Option<ScdConfig>, norm: Norm) -> Blueprint {
         fields: vec!["p".into(), "K".into()],
         grid: Grid { x: [0.0, 5.0], y: [0.0, 5.0], ..Grid::unit(6, 6) },
         units: Units { mean: vec![0.1, 1.2], scale: vec![0.8, 0.6] },
+        floors: BTreeMap::new(),
     };
     Blueprint { config, data }
 }
@@ -486,7 +486,12 @@ fn point_blueprint(scd: Option<ScdConfig>) -> Blueprint {
     config.denoiser.scd = scd;
     let residual = Residuals::One("(sqrt(x^2 + y^2) - 1)^2".into());
     config.constraint = Some(constraint_config(&["x", "y"], residual, Scheme::OneSided2, Norm::L1Sum));
-    let data = DataSpec { fields: vec!["x".into(), "y".into()], grid: Grid::point(), units: Units::identity(2) };
+    let data = DataSpec {
+        fields: vec!["x".into(), "y".into()],
+        grid: Grid::point(),
+        units: Units::identity(2),
+        floors: BTreeMap::new(),
+    };
     Blueprint { config, data }
 }
 
@@ -613,9 +618,9 @@ fn the_training_gradient_goes_through_the_constraints_gradient() {
         (Scale::Polyak, Damping::Exponential, Norm::HalfSquares, 4.0),
     ];
     for (scale, damping, norm, gamma) in cases {
-        for input in [GammaInput::Noisy, GammaInput::Denoised] {
+        for input in [GammaInput::Noisy, GammaInput::Denoised, GammaInput::Features] {
             let config = ScdConfig { damping, input, output: GammaOutput::Channel, ..scd(scale) };
-            for (recorded, difference) in slopes(&mut LossProbe::new(config, norm, gamma)) {
+            for (recorded, difference) in slopes(&mut LossProbe::new(config.clone(), norm, gamma)) {
                 let error = (recorded / difference - 1.0).abs();
                 assert!(error < 1e-3, "{scale:?} {damping:?} {norm:?} {input:?}: {recorded} against {difference}");
             }
@@ -629,7 +634,7 @@ fn the_training_gradient_goes_through_the_constraints_gradient() {
 
 #[test]
 fn a_fresh_softly_constrained_model_is_its_base_denoiser_bit_for_bit() {
-    for scale in [Scale::Paper, Scale::Plain, Scale::Unit, Scale::Polyak] {
+    for scale in [Scale::Paper, Scale::Plain, Scale::Unit, Scale::Polyak, Scale::Jacobi] {
         for darcy in [true, false] {
             let build = |scd: Option<ScdConfig>| {
                 let blueprint = if darcy { darcy_blueprint(scd, Norm::L1Mean) } else { point_blueprint(scd) };
@@ -657,12 +662,14 @@ fn a_sample_does_not_depend_on_its_batch_or_on_threads() {
     let heun = Sampler { steps: 8, ..Sampler::default() };
     let ancestral = Sampler { solver: Solver::Ancestral, steps: 12, ..Sampler::default() };
     let guided = Sampler { guidance: Some(Guidance { scale: 0.1 }), ..heun.clone() };
+    let features = ScdConfig { input: GammaInput::Features, output: GammaOutput::Channel, ..scd(Scale::Jacobi) };
     let cases = [
         ("vanilla", point_blueprint(None), heun.clone()),
         ("scd", point_blueprint(Some(scd(Scale::Plain))), heun.clone()),
         ("scd with churn", point_blueprint(Some(scd(Scale::Unit))), Sampler { churn, ..heun.clone() }),
         ("guided", point_blueprint(None), guided),
-        ("darcy", darcy_blueprint(Some(scd(Scale::Polyak)), Norm::L1Mean), heun),
+        ("darcy", darcy_blueprint(Some(scd(Scale::Polyak)), Norm::L1Mean), heun.clone()),
+        ("jacobi", darcy_blueprint(Some(features), Norm::L1Mean), heun),
         ("levels", level_blueprint(12), ancestral),
     ];
     for (name, blueprint, sampler) in cases {
@@ -818,10 +825,12 @@ fn automatic_lambda_makes_the_correction_as_large_as_the_data() {
         for scale in [Scale::Plain, Scale::Paper] {
             let lambda = automatic_lambda(&constraint, scale, shape, sigma_data);
             assert!(lambda > 0.0);
-            let scd = ScdConfig { scale, lambda: Lambda::Number(lambda), ..ScdConfig::default() };
-            let gamma = Gamma::new(&scd, shape, &mut Stream::new(0, Purpose::Weights, 1), &cpu());
+            let scd = ScdConfig::default();
+            let gamma = Gamma::new(&scd, shape, &mut Stream::new(0, Purpose::Weights, 1), &cpu()).unwrap();
+            let gradient = GradientDirection::new(constraint.clone(), scale, Damping::Exponential, lambda);
+            let base = Box::new(Identity);
             let mut model =
-                SoftlyConstrained::new(Box::new(Identity), constraint.clone(), gamma, scd, lambda, sigma_data);
+                SoftlyConstrained::new(base, constraint.clone(), vec![Box::new(gradient)], gamma, scd, sigma_data);
             model.visit("", &mut |name, parameter| {
                 if name == "gamma.last.bias" {
                     parameter.set(vec![1.0]);

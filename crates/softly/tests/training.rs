@@ -15,7 +15,7 @@ use softly::parameter::to_vec_f64;
 use softly::random::{Purpose, Stream};
 use softly::sampler::field_batch;
 use softly::snapshot::Snapshot;
-use softly::train::{Progress, RunFolder, RunInfo, Training, run};
+use softly::train::{Metrics, Progress, RunFolder, RunInfo, Training, run};
 use tempfile::TempDir;
 
 /// The test of memory wants the process to itself; all others share it.
@@ -109,8 +109,12 @@ fn assert_refused(folder: &Path, place: &str, attempt: impl FnOnce() -> Result<(
 #[test]
 fn a_resumed_training_equals_an_uninterrupted_one_byte_for_byte() {
     let _guard = shared();
-    for method in ["scd", "pidm-ddpm"] {
-        let config = small(method, &[]);
+    let unknown = [
+        "constraint.residual=(sqrt(x^2 + y^2) - r - s)^2",
+        "constraint.parameters={r={learn=1.2}, s={normal=[0.0, 0.1]}}",
+    ];
+    for (method, settings) in [("scd", &[][..]), ("scd", &unknown), ("pidm-ddpm", &[])] {
+        let config = small(method, settings);
         let home = TempDir::new().unwrap();
         let [whole, stopped, crashed] = ["whole", "stopped", "crashed"].map(|n| RunFolder::new(home.path().join(n)));
         train(&config, &whole.path).unwrap();
@@ -146,6 +150,19 @@ fn a_resumed_training_equals_an_uninterrupted_one_byte_for_byte() {
             assert_eq!(fs::read(resumed.snapshot()).unwrap(), fs::read(whole.snapshot()).unwrap(), "{method}");
             assert_eq!(fs::read(resumed.metrics()).unwrap(), metrics, "{method}");
             assert!(fs::read_to_string(resumed.info()).unwrap().contains("finished"));
+        }
+        let learned: Vec<f64> = String::from_utf8(metrics)
+            .unwrap()
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Metrics>(line).unwrap().constraint.get("r").copied())
+            .collect();
+        assert_eq!(learned.len(), if settings.is_empty() { 0 } else { 9 });
+        if let Some(last) = learned.last() {
+            assert!(learned.windows(2).all(|pair| pair[0] != pair[1]), "{learned:?}");
+            let snapshot = Snapshot::read(&whole.snapshot()).unwrap();
+            let (_, shape, values) = snapshot.weights.iter().find(|(name, _, _)| name == "constraint.r").unwrap();
+            // The snapshot has the running average.
+            assert!(shape == &[1] && (f64::from(values[0]) - last).abs() < 0.1, "{values:?} against {last}");
         }
         // A finished run is left alone.
         let before = contents(&whole.path);

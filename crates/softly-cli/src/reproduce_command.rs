@@ -1,0 +1,70 @@
+//! `softly reproduce`: a whole study with one command.
+
+use std::path::PathBuf;
+
+use softly::circle_study::{self, CircleStudy};
+use softly::error::Result;
+use softly::field_study::{self, Equation, FieldStudy};
+use softly::study_scale::StudyScale;
+
+use crate::arguments::{Reproduce, ScaleName, Study};
+use crate::commands::{STOP, catch_interrupt, device, print, print_json, run_info};
+use crate::progress::{Bar, say};
+use crate::{circle_report, field_report, trainer};
+
+/// Runs the study, or goes on with it, and writes its table and page.
+pub fn run(reproduce: &Reproduce, json: bool) -> Result<()> {
+    let scale = match reproduce.scale {
+        ScaleName::Demo => StudyScale::Demo,
+        ScaleName::Cpu => StudyScale::Cpu,
+        ScaleName::Paper => StudyScale::Paper,
+    };
+    catch_interrupt();
+    match reproduce.study {
+        Study::Circle => circle(reproduce, scale, json),
+        Study::Darcy => field(reproduce, Equation::Darcy, scale, json),
+        Study::Helmholtz => field(reproduce, Equation::Helmholtz, scale, json),
+    }
+}
+
+fn folder(reproduce: &Reproduce, study: &str, scale: StudyScale) -> PathBuf {
+    reproduce.out.clone().unwrap_or_else(|| PathBuf::from(format!("runs/{study}-{}", scale.name())))
+}
+
+fn circle(reproduce: &Reproduce, scale: StudyScale, json: bool) -> Result<()> {
+    let study = CircleStudy::new(scale, reproduce.seeds);
+    let out = folder(reproduce, "circle", scale);
+    let bar = Bar::new(1, "units");
+    let train: &circle_study::Trainer<'_> =
+        &|config, folder, advance| trainer::train(config, folder, None, &STOP, advance);
+    let table = circle_study::run(&study, &out, &device(), &run_info(0), train, &STOP, &bar)?;
+    bar.finish();
+    let page = out.join("report.html");
+    circle_report::write(&study, &table, &out, &page)?;
+    if json {
+        print_json(&table);
+    } else {
+        print(&circle_report::text_table(&table));
+    }
+    say(&format!("wrote {} and {}", out.join("table.json").display(), page.display()));
+    Ok(())
+}
+
+fn field(reproduce: &Reproduce, equation: Equation, scale: StudyScale, json: bool) -> Result<()> {
+    let study = FieldStudy::new(equation, scale, reproduce.seeds);
+    let out = folder(reproduce, equation.name(), scale);
+    let bar = Bar::new(1, "units");
+    let train: &field_study::Trainer<'_> =
+        &|config, folder, base, advance| trainer::train(config, folder, base, &STOP, advance);
+    let table = field_study::run(&study, &out, &device(), &run_info(0), train, &STOP, &bar)?;
+    bar.finish();
+    let page = out.join("report.html");
+    field_report::write(&study, &table, &out, &page)?;
+    if json {
+        print_json(&table);
+    } else {
+        print(&field_report::text_table(&study, &table));
+    }
+    say(&format!("wrote {} and {}", out.join("table.json").display(), page.display()));
+    Ok(())
+}

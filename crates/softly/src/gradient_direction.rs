@@ -1,0 +1,104 @@
+//! The paper's direction: the gradient of log l_c = −‖R‖ at the base estimate, in one of several scales.
+
+use std::sync::Arc;
+
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::constraint::{Norm, SoftConstraint};
+use crate::denoiser::{Precondition, per_sample};
+use crate::direction::Direction;
+use crate::parameter::to_vec_f64;
+use crate::random::{Purpose, Stream};
+use crate::sampler::field_batch;
+
+/// The factor between the constraint's gradient g and the correction that γ multiplies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scale {
+    /// σ² · damping · g: as written in the paper.
+    Paper,
+    /// damping · g.
+    Plain,
+    /// c_out · g / rms(g): only the direction counts.
+    Unit,
+    /// g · ‖R‖/‖g‖²: the step that would reach ‖R‖ = 0 if R were linear, so γ has no units.
+    Polyak,
+    /// −S JᵀR with the local step S of [`SoftConstraint::jacobi_step`]: the gradient of ½‖R‖², whatever the constraint's
+    /// norm, relaxed at every node by how strongly R reacts to it. γ has no units.
+    Jacobi,
+}
+
+/// What keeps the correction of `paper` and `plain` bounded at high noise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Damping {
+    /// e^{−λσ}.
+    Exponential,
+    /// 1/‖g‖².
+    GradientNorm,
+}
+
+/// ∇log l_c(D), scaled.
+pub struct GradientDirection {
+    constraint: Arc<SoftConstraint>,
+    scale: Scale,
+    damping: Damping,
+    lambda: f64,
+}
+
+impl GradientDirection {
+    /// The gradient of `constraint` in `scale`; `damping` and its `lambda` count for `paper` and `plain`.
+    pub fn new(constraint: Arc<SoftConstraint>, scale: Scale, damping: Damping, lambda: f64) -> Self {
+        Self { constraint, scale, damping, lambda }
+    }
+}
+
+impl Direction for GradientDirection {
+    fn at(&self, base: &Tensor<4>, sigma: &[f64], at: &[Precondition]) -> Tensor<4> {
+        let (norm, gradient) = match self.scale {
+            Scale::Jacobi => self.constraint.norm_and_gradient_in(Norm::HalfSquares, base),
+            _ => self.constraint.norm_and_gradient(base),
+        };
+        let [n, c, h, w] = gradient.dims();
+        let squares = || (gradient.clone() * gradient.clone()).reshape([n, c * h * w]).sum_dim(1).reshape([n, 1, 1, 1]);
+        // Small enough never to matter, large enough that its inverse is finite in f32.
+        let floor = 1e-20;
+        match self.scale {
+            Scale::Unit => {
+                let rms = (squares() / (c * h * w) as f64).clamp_min(floor).sqrt();
+                gradient * (per_sample(at.iter().map(|a| a.out), base) / rms)
+            }
+            Scale::Polyak => gradient.clone() * (norm.reshape([n, 1, 1, 1]) / squares().clamp_min(floor)),
+            Scale::Jacobi => gradient * self.constraint.jacobi_step(base),
+            Scale::Paper | Scale::Plain => {
+                let power = if self.scale == Scale::Paper { 2 } else { 0 };
+                match self.damping {
+                    Damping::Exponential => {
+                        let factor = sigma.iter().map(|s| s.powi(power) * (-self.lambda * s).exp());
+                        gradient * per_sample(factor, base)
+                    }
+                    Damping::GradientNorm => {
+                        let factor = per_sample(sigma.iter().map(|s| s.powi(power)), base);
+                        gradient.clone() * (factor / squares().clamp_min(floor))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The paper's heuristic: λ such that at σ = σ_data the correction with γ = 1 is as large as the data.
+///
+/// An untrained denoiser puts out roughly white noise of standard deviation σ_data; with G the RMS of the constraint's
+/// gradient there, σ^p e^{−λσ} G = σ_data at σ = σ_data. Never negative.
+pub fn automatic_lambda(constraint: &SoftConstraint, scale: Scale, shape: [usize; 3], sigma_data: f64) -> f64 {
+    let draws = 64;
+    let mut stream = Stream::new(0, Purpose::Metric, 0);
+    let values = stream.normals(draws * shape.iter().product::<usize>()).into_iter().map(|v| v * sigma_data).collect();
+    let (_, gradient) = constraint.norm_and_gradient(&field_batch(values, shape, &Device::flex()));
+    let gradient = to_vec_f64(gradient);
+    let rms = (gradient.iter().map(|g| g * g).sum::<f64>() / gradient.len() as f64).sqrt();
+    let power = if scale == Scale::Paper { 2 } else { 0 };
+    ((sigma_data.powi(power) * rms / sigma_data).ln() / sigma_data).max(0.0)
+}

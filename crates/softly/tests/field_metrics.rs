@@ -1,0 +1,214 @@
+//! Metrics of fields whose answers are known.
+
+use std::path::Path;
+
+use softly::config::{DataConfig, Layers};
+use softly::constraint::ConstraintConfig;
+use softly::dataset::Dataset;
+use softly::field_metrics::{FieldEvaluator, FieldMetrics};
+use softly::generators::{Generator, Size};
+use softly::npy;
+use softly::paired::PairedRatio;
+use softly::units::Units;
+use softly_pde::darcy::Discretisation;
+
+fn darcy(size: usize, discretisation: Discretisation) -> Generator {
+    Generator::Darcy { size: Size::Square(size), length: 0.2, modes: 4, flow: 10.0, discretisation }
+}
+
+fn helmholtz() -> Generator {
+    let size = Size::Rectangle([16, 20]);
+    Generator::Helmholtz { size, wave_number: 4.0, alpha: 2.0, tau: 3.0, zero_border: true }
+}
+
+fn data(generator: &Generator, count: usize, valid: usize) -> (Dataset, Units) {
+    let mut config = Layers::new().set("data.normalise=std").unwrap().finish("test").unwrap();
+    config.data = DataConfig { generator: generator.clone(), count, valid, ..config.data };
+    let data = Dataset::from_config(&config).unwrap();
+    let (units, _) = data.units(&config);
+    (data, units)
+}
+
+fn truth(generator: &Generator) -> ConstraintConfig {
+    generator.equation().unwrap()
+}
+
+fn evaluator<'a>(data: &'a Dataset, generator: &Generator, units: &Units) -> FieldEvaluator<'a> {
+    FieldEvaluator::new(data, &truth(generator), Some(generator), units).unwrap()
+}
+
+fn close(found: f64, expected: f64, tolerance: f64) {
+    assert!((found - expected).abs() <= tolerance, "{found} instead of {expected}");
+}
+
+fn error(metrics: &FieldMetrics) -> f64 {
+    metrics.solver.as_ref().unwrap().error.unwrap().summary.mean
+}
+
+#[test]
+fn reference_rows_of_darcy_flow() {
+    let generator = darcy(16, Discretisation::Mirror);
+    let (data, units) = data(&generator, 60, 20);
+    let rows = evaluator(&data, &generator, &units).references().unwrap();
+    let names: Vec<&str> = rows.iter().map(|r| r.name.as_str()).collect();
+    assert_eq!(names, ["data", "p ≡ 0", "shuffled pairs"]);
+    let [exact, zero, shuffled] = [0, 1, 2].map(|k| &rows[k].metrics);
+
+    assert_eq!((exact.count, exact.not_finite, exact.formulas.len()), (20, 0, 1));
+    assert!(exact.residual.summary.mean < 0.02, "{:?}", exact.residual);
+    assert!(error(exact) < 1e-6, "{}", error(exact));
+    assert_eq!((exact.fields[0].w1, exact.fields[1].spectral_distance), (0.0, 0.0));
+    assert!(exact.fields.iter().all(|f| f.w1_floor > 0.0 && f.spectral_floor > 0.0));
+    assert_eq!(exact.neighbours.ratio, Some(1.0));
+
+    // Without pressure the residual is the source: ±10 at 8 of 256 nodes.
+    assert_eq!((zero.residual.summary.mean, zero.residual.summary.two_sd, zero.residual.median), (0.3125, 0.0, 0.3125));
+    close(zero.three_channel_residual.unwrap().summary.mean, 0.3125 / 3.0, 1e-15);
+    assert_eq!(zero.boundary.unwrap().summary.mean, 0.0);
+    close(error(zero), 1.0, 1e-12);
+    assert_eq!(zero.fields[0].samples.std, 0.0);
+    assert_eq!(zero.fields[1].w1, 0.0);
+
+    // Marginals and spectra see nothing wrong with pairs that do not belong together.
+    assert!(shuffled.fields.iter().all(|f| f.w1 == 0.0 && f.spectral_distance < 1e-9));
+    assert!(shuffled.residual.summary.mean > 20.0 * exact.residual.summary.mean);
+    assert!(error(shuffled) > 0.1);
+    assert_eq!(shuffled.solver.as_ref().unwrap().unsolved, 0);
+}
+
+#[test]
+fn the_boundary_is_measured_on_its_own() {
+    let generator = darcy(16, Discretisation::OneSided);
+    let (data, units) = data(&generator, 4, 2);
+    let evaluator = evaluator(&data, &generator, &units);
+    // K = 1 and p = 3 x + 5 y: no residual besides the source, slopes of 3 and 5 at the sides.
+    let grid = &data.grid;
+    let pressure = (0..grid.len()).map(|n| 3.0 * (n / 16) as f64 / 15.0 + 5.0 * (n % 16) as f64 / 15.0);
+    let sample: Vec<f64> = pressure.chain(std::iter::repeat_n(1.0, grid.len())).collect();
+    let found = evaluator.metrics(&sample).unwrap();
+    close(found.residual.summary.mean, 0.3125, 1e-10);
+    close(found.boundary.unwrap().summary.mean, 4.0, 1e-12);
+    close(found.three_channel_residual.unwrap().summary.mean, (80.0 + 32.0 * 8.0) / 768.0, 1e-10);
+}
+
+#[test]
+fn the_three_channel_residual_is_the_published_one() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../softly-pde/tests/data/darcy_residual_pidm");
+    let [p, k, expected] =
+        ["p", "K", "pidm_residual"].map(|name| npy::read(&folder.join(format!("{name}.npy"))).unwrap());
+    let generator = darcy(64, Discretisation::OneSided);
+    let (data, units) = data(&generator, 2, 1);
+    let evaluator = evaluator(&data, &generator, &units);
+    let nodes = data.grid.len();
+    for ((p, k), expected) in
+        p.values.chunks(nodes).zip(k.values.chunks(nodes)).zip(expected.values.chunks_exact(3 * nodes))
+    {
+        let found = evaluator.metrics(&[p, k].concat()).unwrap().three_channel_residual.unwrap().summary.mean;
+        let expected = expected.iter().map(|r| r.abs()).sum::<f64>() / (3 * nodes) as f64;
+        // The reference computes in single precision.
+        assert!((found / expected - 1.0).abs() < 1e-4, "{found} instead of {expected}");
+    }
+}
+
+#[test]
+fn a_shift_is_seen_by_marginals_alone() {
+    let generator = darcy(16, Discretisation::Mirror);
+    let (data, units) = data(&generator, 30, 12);
+    let evaluator = evaluator(&data, &generator, &units);
+    let nodes = data.grid.len();
+    let shifted: Vec<f64> = data
+        .valid
+        .iter()
+        .enumerate()
+        .map(|(i, &v)| f64::from(v) + if i / nodes % 2 == 0 { 0.25 } else { 0.0 })
+        .collect();
+    let found = evaluator.metrics(&shifted).unwrap();
+    let pressure = &found.fields[0];
+    close(pressure.w1, 0.25, 1e-7);
+    close(pressure.samples.mean - pressure.data.mean, 0.25, 1e-7);
+    close(pressure.samples.std, pressure.data.std, 1e-9);
+    close(pressure.samples.within.mean, pressure.data.within.mean, 1e-9);
+    close(pressure.spectral_distance, 0.0, 1e-4);
+    assert_eq!(found.fields[1].w1, 0.0);
+    // Pressure is known up to a constant.
+    assert!(error(&found) < 1e-6);
+    // Every distance to the data has grown; the shift alone is 0.25 / scale in one of two fields.
+    let shift = 0.25 / units.scale[0] / 2.0_f64.sqrt();
+    assert!(found.neighbours.samples.median > 0.5 * shift, "{:?}", found.neighbours);
+}
+
+#[test]
+fn copies_of_training_data_are_recognised() {
+    let generator = helmholtz();
+    let (data, units) = data(&generator, 40, 10);
+    let evaluator = evaluator(&data, &generator, &units);
+    let found = evaluator.metrics(&data.train[..7 * data.sample_len()]).unwrap();
+    assert_eq!((found.neighbours.samples.summary.mean, found.neighbours.ratio), (0.0, Some(0.0)));
+    assert!(found.neighbours.held_out.median > 0.01);
+}
+
+#[test]
+fn reference_rows_of_the_helmholtz_equation() {
+    let generator = helmholtz();
+    let (data, units) = data(&generator, 20, 10);
+    let evaluator = evaluator(&data, &generator, &units);
+    let rows = evaluator.references().unwrap();
+    let [exact, zero, shuffled] = [0, 1, 2].map(|k| &rows[k].metrics);
+    assert_eq!(rows[1].name, "u ≡ 0");
+    assert!(error(exact) < 1e-6 && exact.residual.summary.mean < 1e-4);
+    assert_eq!((exact.boundary.unwrap().summary.mean, exact.three_channel_residual), (0.0, None));
+    close(error(zero), 1.0, 1e-12);
+    assert!(error(shuffled) > 0.1);
+    // Without a solution the residual is the source at the inner nodes.
+    let (nodes, cols) = (data.grid.len(), data.grid.cols);
+    let inner = |i: usize| (1..15).contains(&(i / cols)) && (1..19).contains(&(i % cols));
+    let source: f64 = data
+        .valid
+        .chunks(2 * nodes)
+        .flat_map(|s| (0..nodes).filter(|&i| inner(i)).map(|i| f64::from(s[i].abs())))
+        .sum();
+    close(zero.residual.summary.mean, source / f64::from(10 * 14 * 18), 1e-12);
+    // A residual map has the grid's shape, empty on the border.
+    let map = &evaluator.residual_maps(&data.valid[..data.sample_len()])[0];
+    assert!((0..nodes).all(|i| map[i].is_finite() == inner(i)));
+    // Without a source there is nothing to compare with, and without copies all of it is read back.
+    let nothing = evaluator.metrics(&vec![0.0; data.sample_len()]).unwrap();
+    assert_eq!(nothing.solver.as_ref().map(|s| (s.unsolved, s.error)), Some((1, None)));
+    for metrics in [exact, &nothing] {
+        let text = serde_json::to_string(metrics).unwrap();
+        assert_eq!(&serde_json::from_str::<FieldMetrics>(&text).unwrap(), metrics);
+    }
+}
+
+#[test]
+fn bad_samples_are_counted_and_left_out() {
+    let generator = darcy(16, Discretisation::Mirror);
+    let (data, units) = data(&generator, 20, 4);
+    let evaluator = evaluator(&data, &generator, &units);
+    let length = data.sample_len();
+    let mut samples = data.valid.clone();
+    samples[length + 3] = f32::NAN;
+    // A quarter of the permeability of the last sample becomes negative.
+    samples[3 * length + 256..3 * length + 320].iter_mut().for_each(|k| *k = -*k);
+    let found = evaluator.metrics(&samples).unwrap();
+    assert_eq!((found.count, found.not_finite, found.residual.summary.n), (3, 1, 3));
+    assert_eq!(found.per_sample.residual.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true, true]);
+    let solver = found.solver.unwrap();
+    close(solver.lifted, 64.0 / 768.0, 1e-15);
+    assert_eq!((solver.unsolved, solver.error.unwrap().summary.n), (0, 3));
+    assert!(found.per_sample.solver_error[3].unwrap() > 0.05);
+
+    // The same samples paired with themselves.
+    let residual = &found.per_sample.residual;
+    let ratio = PairedRatio::new(&[(residual, residual)], 0).unwrap();
+    assert_eq!((ratio.ratio, ratio.interval, ratio.pairs), (1.0, [1.0, 1.0], 3));
+
+    let refuse = |samples: &[f32]| evaluator.metrics(samples).unwrap_err();
+    let said = refuse(&[f32::NAN; 512]);
+    assert!(said.exit_code() == 2 && said.to_string().contains("none of the 1 samples is finite"), "{said}");
+    let said = refuse(&samples[1..]).to_string();
+    assert!(said.contains("expected samples of 512 numbers each, found 2047"), "{said}");
+    let other = darcy(20, Discretisation::Mirror);
+    let said = FieldEvaluator::new(&data, &truth(&generator), Some(&other), &units).err().unwrap().to_string();
+    assert!(said.contains("data.generator") && said.contains("16 × 16") && said.contains("20 × 20"), "{said}");
+}
