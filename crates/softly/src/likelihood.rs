@@ -18,6 +18,12 @@
 //! (x_t − √ᾱ x̂0)/√(1−ᾱ) = (x − x̂0)/σ, is what [`crate::ddpm::Ddpm`] does to be a denoiser at all. What remains is that its
 //! network knows single noise levels only, so the integral goes from level to level: [`Integrator::Cosine`].
 //!
+//! **Jumps.** The formula needs a flow that is unique in both directions. A correction that jumps (the signs of an L1
+//! norm, the scale `unit`, a residual with a kink) can gather paths on the jump: seen downwards that is mass without a
+//! density, seen upwards a region that no sample comes from, where −log p is infinite and what is computed grows with
+//! the accuracy. [`LikelihoodReport::forced_steps`] counts the steps that hit such places; if there are many, trust the
+//! bound of [`crate::denoising_loss`], which asks nothing of the denoiser but its error.
+//!
 //! **How.** x moves along straight lines in σ where the data are narrow and stands still where they are wide, so its
 //! path is solved in σ. The trace is constant in both, so it is integrated in ln σ, over the nodes that the path
 //! visits: one trace per step, and the stages within a step need no derivative. The state is f64 around the network's
