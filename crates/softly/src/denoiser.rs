@@ -2,7 +2,9 @@
 
 use burn::tensor::{DType, Tensor, TensorData};
 
+use crate::dataset::Dataset;
 use crate::parameter::{Parameters, Visitor};
+use crate::units::Units;
 
 /// Estimates the clean field behind a noisy one.
 pub trait Denoiser: Parameters + Send + Sync {
@@ -23,6 +25,9 @@ pub trait Denoiser: Parameters + Send + Sync {
     fn gamma(&self, _x: Tensor<4>, _sigma: &[f64]) -> Option<Tensor<2>> {
         None
     }
+
+    /// Measures on the training data, which `units` normalise, what the denoiser has to know of them before it is trained.
+    fn measure(&mut self, _dataset: &Dataset, _units: &Units) {}
 
     /// u(σ), the learned log-variance of the denoising error at each noise level, `[N]`, if there is one.
     fn log_variance(&self, _sigma: &[f64]) -> Option<Tensor<1>> {

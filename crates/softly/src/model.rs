@@ -1,5 +1,6 @@
 //! From a configuration to a denoiser.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::tensor::Device;
@@ -15,9 +16,11 @@ use crate::direction::{Direction, DirectionKind};
 use crate::error::{Error, Result};
 use crate::gradient_direction::{GradientDirection, automatic_lambda};
 use crate::mlp::{LevelMlp, Mlp};
+use crate::newton_direction::{NewtonConfig, NewtonDirection};
 use crate::noise::NoiseDist;
 use crate::random::{Purpose, Stream};
 use crate::scd::{Gamma, Lambda, ScdConfig, SoftlyConstrained};
+use crate::spectral_direction::{SpectralDirection, basis_of_data};
 use crate::unet::UNet;
 use crate::units::Units;
 
@@ -30,6 +33,9 @@ pub struct DataSpec {
     pub grid: Grid,
     /// Physical units of the channels.
     pub units: Units,
+    /// For each field that is positive in all training data a value that it is hardly ever below.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub floors: BTreeMap<String, f64>,
 }
 
 impl DataSpec {
@@ -70,7 +76,8 @@ impl Blueprint {
             // Samplers end at sigma_min, so that is the lowest noise worth training on.
             min.get_or_insert(config.sampler.sigma_min);
         }
-        let data = DataSpec { fields: dataset.fields.clone(), grid: dataset.grid.clone(), units };
+        let data =
+            DataSpec { fields: dataset.fields.clone(), grid: dataset.grid.clone(), units, floors: dataset.floors() };
         let mut blueprint = Self { config, data };
         if let Some(constraint) = blueprint.constraint()?
             && let Some(scd) = &mut blueprint.config.denoiser.scd
@@ -123,13 +130,13 @@ impl Blueprint {
 
     /// The constraint that the method is given, compiled.
     pub fn constraint(&self) -> Result<Option<SoftConstraint>> {
-        let DataSpec { fields, grid, units } = &self.data;
+        let DataSpec { fields, grid, units, .. } = &self.data;
         self.config.constraint.as_ref().map(|c| SoftConstraint::new(c, fields, grid, units)).transpose()
     }
 
     /// The constraint that metrics use: `[truth]`, or else the method's own.
     pub fn truth(&self) -> Result<Option<SoftConstraint>> {
-        let DataSpec { fields, grid, units } = &self.data;
+        let DataSpec { fields, grid, units, .. } = &self.data;
         let config = self.config.truth.as_ref().or(self.config.constraint.as_ref());
         config.map(|c| SoftConstraint::new(c, fields, grid, units)).transpose()
     }
@@ -165,7 +172,7 @@ impl Blueprint {
             (Some(scd), Some(constraint)) => {
                 let mut stream = Stream::new(config.train.seed, Purpose::Weights, 1);
                 let gamma = Gamma::new(scd, shape, &mut stream, device)?;
-                let directions = scd.directions.iter().map(|&kind| Self::direction(kind, scd, constraint));
+                let directions = scd.directions.iter().map(|&kind| self.direction(kind, scd, constraint, device));
                 let directions = directions.collect::<Result<_>>()?;
                 // Detaching is for training: guidance and likelihood differentiate the denoiser as it is.
                 let training = device.is_autodiff();
@@ -181,7 +188,15 @@ impl Blueprint {
         Ok(Model { denoiser, constraint, sigma_data, shape })
     }
 
-    fn direction(kind: DirectionKind, scd: &ScdConfig, constraint: &Arc<SoftConstraint>) -> Result<Box<dyn Direction>> {
+    fn direction(
+        &self,
+        kind: DirectionKind,
+        scd: &ScdConfig,
+        constraint: &Arc<SoftConstraint>,
+        device: &Device,
+    ) -> Result<Box<dyn Direction>> {
+        let DataSpec { fields, grid, units, floors } = &self.data;
+        let formulas = self.config.constraint.as_ref().expect("there is a compiled constraint");
         match kind {
             DirectionKind::Gradient => {
                 let lambda = match scd.lambda {
@@ -190,9 +205,20 @@ impl Blueprint {
                 };
                 Ok(Box::new(GradientDirection::new(constraint.clone(), scd.scale, scd.damping, lambda)))
             }
-            DirectionKind::Spectral | DirectionKind::Newton => {
-                let problem = format!("the direction `{}` is still to come", kind.name());
-                Err(Error::input("denoiser.scd.directions", problem).hint("use `gradient`"))
+            DirectionKind::Spectral => {
+                let basis = basis_of_data(formulas, fields, grid);
+                // White until it is measured or read from a file.
+                let spectrum = vec![1.0; basis.shape().iter().product()];
+                Ok(Box::new(SpectralDirection::new(constraint.clone(), basis, spectrum, device)))
+            }
+            DirectionKind::Newton => {
+                let name = scd.solve_for.as_deref().unwrap_or_default();
+                let others = || formulas.fields.iter().filter(|field| *field != name);
+                let floor = || others().filter_map(|f| Some((f.clone(), *floors.get(f)?))).collect();
+                let newton =
+                    NewtonConfig { floor: Some(scd.newton.floor.clone().unwrap_or_else(floor)), ..scd.newton.clone() };
+                let direction = NewtonDirection::new(&newton, name, formulas, fields, grid, units)?;
+                Ok(Box::new(direction.sharing_parameters_of(constraint)))
             }
         }
     }

@@ -10,13 +10,16 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::constraint::SoftConstraint;
+use crate::dataset::Dataset;
 use crate::denoiser::{Denoiser, Precondition, per_sample};
 use crate::direction::{Direction, DirectionKind};
 use crate::error::{Error, Result};
 pub use crate::gradient_direction::{Damping, Scale, automatic_lambda};
 use crate::mlp::{EMBEDDING, TwoLayer, noise_embedding};
+use crate::newton_direction::NewtonConfig;
 use crate::parameter::{Parameters, Visitor};
 use crate::random::Stream;
+use crate::units::Units;
 
 /// λ of the exponential damping.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -87,6 +90,9 @@ pub struct ScdConfig {
     pub hidden: usize,
     /// Learning rate of γ's network, as a multiple of the run's.
     pub rate: f64,
+    /// How the direction `newton` solves.
+    #[serde(skip_serializing_if = "is_default")]
+    pub newton: NewtonConfig,
     /// Treat the directions as constants in training (ablation; wrong for residuals that are not linear).
     pub detach: bool,
     /// Keep the loss of the corrected estimate from the base denoiser: it learns from `objective.base_loss` alone, as if the
@@ -107,10 +113,15 @@ impl Default for ScdConfig {
             constant: None,
             hidden: 100,
             rate: 1.0,
+            newton: NewtonConfig::default(),
             detach: false,
             detach_base: false,
         }
     }
+}
+
+fn is_default(newton: &NewtonConfig) -> bool {
+    *newton == NewtonConfig::default()
 }
 
 /// The learned weights γ: a two-layer network of what [`GammaInput`] says and the noise level, zero at the start.
@@ -260,6 +271,13 @@ impl Denoiser for SoftlyConstrained {
 
     fn visit_base(&mut self, visit: &mut Visitor<'_>) {
         self.base.visit("", visit);
+    }
+
+    fn measure(&mut self, dataset: &Dataset, units: &Units) {
+        self.base.measure(dataset, units);
+        for direction in &mut self.directions {
+            direction.measure(dataset, units);
+        }
     }
 
     fn gamma(&self, x: Tensor<4>, sigma: &[f64]) -> Option<Tensor<2>> {

@@ -103,6 +103,7 @@ impl Training {
     }
 
     fn of(blueprint: Blueprint, mut model: Model, dataset: Dataset, device: &Device) -> Self {
+        model.denoiser.measure(&dataset, &blueprint.data.units);
         let optimizer = Optimizer::new(&mut *model.denoiser);
         let device = device.clone();
         Self { blueprint, model, optimizer, dataset, device, order: Order::default(), sums: Sums::default() }

@@ -43,6 +43,7 @@ fn data() -> DataSpec {
         fields: vec!["p".into(), "K".into()],
         grid: GRID,
         units: Units { mean: vec![0.1, 1.3], scale: vec![0.2, 0.6] },
+        floors: BTreeMap::new(),
     }
 }
 

@@ -473,6 +473,7 @@ fn darcy_blueprint(scd: Option<ScdConfig>, norm: Norm) -> Blueprint {
         fields: vec!["p".into(), "K".into()],
         grid: Grid { x: [0.0, 5.0], y: [0.0, 5.0], ..Grid::unit(6, 6) },
         units: Units { mean: vec![0.1, 1.2], scale: vec![0.8, 0.6] },
+        floors: BTreeMap::new(),
     };
     Blueprint { config, data }
 }
@@ -485,7 +486,12 @@ fn point_blueprint(scd: Option<ScdConfig>) -> Blueprint {
     config.denoiser.scd = scd;
     let residual = Residuals::One("(sqrt(x^2 + y^2) - 1)^2".into());
     config.constraint = Some(constraint_config(&["x", "y"], residual, Scheme::OneSided2, Norm::L1Sum));
-    let data = DataSpec { fields: vec!["x".into(), "y".into()], grid: Grid::point(), units: Units::identity(2) };
+    let data = DataSpec {
+        fields: vec!["x".into(), "y".into()],
+        grid: Grid::point(),
+        units: Units::identity(2),
+        floors: BTreeMap::new(),
+    };
     Blueprint { config, data }
 }
 
