@@ -109,11 +109,12 @@ fn run() -> String {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 19] = [
+    let commands: [&[&str]; 20] = [
         &[],
         &["reproduce"],
         &["presets"],
         &["train"],
+        &["adapt"],
         &["sample"],
         &["eval"],
         &["denoise"],
@@ -407,6 +408,53 @@ fn a_small_study_from_training_to_metrics() {
     let by_hand = points.chunks_exact(2).map(|p| (f64::from(p[0]).hypot(f64::from(p[1])) - 1.0).powi(2)).sum::<f64>();
     assert!((summary["mean_abs"].as_f64().unwrap() * 300.0 / by_hand - 1.0).abs() < 1e-9, "{summary}");
     assert_eq!(summary["n"], 300);
+}
+
+#[test]
+fn a_frozen_denoiser_is_adapted_and_sampled() {
+    let home = TempDir::new().unwrap();
+    let base = run();
+    let circle = "constraint={residual='sqrt(x^2 + y^2) - r', norm='l2', parameters={r={learn=1.5}}}";
+    let head = "denoiser.scd={scale='polyak', input='features'}";
+    let adapt = |out: &str, more: &[&str]| -> Vec<String> {
+        let mut arguments =
+            vec!["adapt", &base, "--set", circle, "--set", head, "--set", "train.iterations=40", "--out", out];
+        arguments.extend(more.iter().flat_map(|s| ["--set", s]));
+        arguments.into_iter().map(String::from).collect()
+    };
+    let succeed_owned =
+        |arguments: Vec<String>| succeed(home.path(), &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let stdout = succeed_owned(adapt("adapted", &[]));
+    assert_eq!(Path::new(stdout.trim()), Path::new("adapted/snapshots/final.safetensors"));
+    let (ours, theirs) =
+        (home.path().join("adapted/snapshots/final.safetensors"), Path::new(&base).join("snapshots/final.safetensors"));
+    let (ours, theirs) = (fs::read(ours).unwrap(), fs::read(theirs).unwrap());
+    let ((header, data), (base_header, base_data)) = (safetensors(&ours), safetensors(&theirs));
+    for name in ["first.weight", "last.bias"] {
+        assert_eq!(tensor(&header, data, name), tensor(&base_header, base_data, name), "{name}");
+    }
+    let radius = f32::from_le_bytes(tensor(&header, data, "constraint.r").try_into().unwrap());
+    assert!(radius < 1.5 && radius > 0.5, "{radius}");
+    let metrics = fs::read_to_string(home.path().join("adapted/metrics.jsonl")).unwrap();
+    assert!(metrics.lines().count() == 2 && metrics.contains("\"constraint\":{\"r\":1."), "{metrics}");
+    // The same command has nothing left to do; the result is a run like any other.
+    let before = contents(home.path());
+    succeed_owned(adapt("adapted", &[]));
+    assert!(contents(home.path()) == before);
+    succeed(home.path(), &["sample", "adapted", "--count", "5", "--steps", "4", "--out", "samples"]);
+    assert_eq!(read_f32(&home.path().join("samples/points.npy")).len(), 10);
+
+    let refuse_owned = |arguments: Vec<String>, needles: &[&str]| {
+        refuse(home.path(), &arguments.iter().map(String::as_str).collect::<Vec<_>>(), needles);
+    };
+    refuse_owned(adapt("other", &["denoiser.backbone.hidden=64"]), &["denoiser.backbone", "another network"]);
+    refuse_owned(adapt("adapted", &["train.rate=1e-3"]), &["another configuration"]);
+    refuse(home.path(), &["adapt", "nowhere", "--set", head, "--out", "other"], &["nowhere"]);
+    refuse(
+        home.path(),
+        &["adapt", &base, "--preset", "circle-demi", "--out", "other"],
+        &["did you mean `circle-demo`"],
+    );
 }
 
 #[test]

@@ -217,7 +217,8 @@ impl Blueprint {
                 let floor = || others().filter_map(|f| Some((f.clone(), *floors.get(f)?))).collect();
                 let newton =
                     NewtonConfig { floor: Some(scd.newton.floor.clone().unwrap_or_else(floor)), ..scd.newton.clone() };
-                Ok(Box::new(NewtonDirection::new(&newton, name, formulas, fields, grid, units)?))
+                let direction = NewtonDirection::new(&newton, name, formulas, fields, grid, units)?;
+                Ok(Box::new(direction.sharing_parameters_of(constraint)))
             }
         }
     }

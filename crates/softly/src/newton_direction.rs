@@ -77,6 +77,12 @@ pub struct NewtonDirection {
 }
 
 impl NewtonDirection {
+    /// The direction with the learned parameters of `constraint`, of which its own is a variation.
+    #[must_use]
+    pub fn sharing_parameters_of(self, constraint: &SoftConstraint) -> Self {
+        Self { constraint: self.constraint.sharing_parameters_of(constraint), ..self }
+    }
+
     /// The direction that solves the equation of `constraint` for the field `solve_for`, on data whose channels are
     /// `channels` on `grid`, normalised by `units`.
     pub fn new(
