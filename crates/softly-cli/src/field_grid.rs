@@ -351,8 +351,8 @@ mod tests {
     use crate::picture::tests::{HIGH, LOW, decode};
     use crate::svg::testing::texts;
 
-    fn coordinates() -> Option<[Coordinate; 2]> {
-        Some(["x", "y & z"].map(|name| Coordinate { quantity: Quantity::new(name, "m"), ends: [0.0, 1.0] }))
+    fn coordinates() -> [Coordinate; 2] {
+        ["x", "y & z"].map(|name| Coordinate { quantity: Quantity::new(name, "m"), ends: [0.0, 1.0] })
     }
 
     fn row<'a>(name: &str, fields: Vec<Field<'a>>) -> FieldRow<'a> {
@@ -375,7 +375,7 @@ mod tests {
         let value = Quantity::new("<p>", "Pa");
         let row = FieldRow { value, map: ColourMap::Inferno, fields, ..FieldRow::default() };
         let columns = vec!["one".to_owned(), "two".to_owned()];
-        let grid = FieldGrid { title: "a < b".to_owned(), columns, rows: vec![row], coordinates: coordinates() };
+        let grid = FieldGrid { title: "a < b".to_owned(), columns, rows: vec![row], coordinates: Some(coordinates()) };
         let svg = grid.svg().unwrap();
         let found = texts(&svg);
         for wanted in ["a < b", "one", "two", "x [m]", "y & z [m]", "<p> [Pa]", "grey: no value at 2 nodes"] {
@@ -395,9 +395,14 @@ mod tests {
         let values = [0.0; 100];
         let places = |ends: [f64; 2]| {
             let mut coordinates = coordinates();
-            coordinates.as_mut().unwrap()[0].ends = ends;
+            coordinates[0].ends = ends;
             let rows = vec![row("", vec![Field::new(10, 10, &values).unwrap()])];
-            let grid = FieldGrid { columns: vec![String::new()], rows, coordinates, ..FieldGrid::default() };
+            let grid = FieldGrid {
+                columns: vec![String::new()],
+                rows,
+                coordinates: Some(coordinates),
+                ..FieldGrid::default()
+            };
             let svg = grid.svg().unwrap();
             let document = Document::parse(&svg.text).unwrap();
             let place = |label: &str| {
@@ -422,8 +427,12 @@ mod tests {
         let (a, b) = ([0.0, 1.0], [1.0, 0.0]);
         let fields = vec![Field::new(1, 2, &a).unwrap(), Field::new(1, 2, &b).unwrap()];
         let columns = vec!["p".to_owned(), String::new()];
-        let grid =
-            FieldGrid { title: "Kq".to_owned(), columns, rows: vec![row("", fields)], coordinates: coordinates() };
+        let grid = FieldGrid {
+            title: "Kq".to_owned(),
+            columns,
+            rows: vec![row("", fields)],
+            coordinates: Some(coordinates()),
+        };
         let picture = decode(&grid.png().unwrap());
         let places = |letter| {
             let glyph = font::glyph(letter);
@@ -443,7 +452,7 @@ mod tests {
 
     #[test]
     fn an_empty_grid_is_a_small_picture() {
-        let grid = FieldGrid { coordinates: coordinates(), ..FieldGrid::default() };
+        let grid = FieldGrid { coordinates: Some(coordinates()), ..FieldGrid::default() };
         assert!(decode(&grid.png().unwrap()).width > 0);
         assert!(Document::parse(&grid.svg().unwrap().to_string()).is_ok());
     }
@@ -462,8 +471,8 @@ mod tests {
             for map in [ColourMap::Viridis, ColourMap::Diverging] {
                 let fields = vec![Field::new(3, 2, &values).unwrap()];
                 let rows = vec![FieldRow { map, scale, range, fields, ..FieldRow::default() }];
-                let coordinates = coordinates().map(|both| both.map(|c| Coordinate { ends, ..c }));
-                let grid = FieldGrid { columns: vec![String::new()], rows, coordinates, ..FieldGrid::default() };
+                let coordinates = coordinates().map(|c| Coordinate { ends, ..c });
+                let grid = FieldGrid { columns: vec![String::new()], rows, coordinates: Some(coordinates), ..FieldGrid::default() };
                 decode(&grid.png().unwrap());
                 let svg = grid.svg().unwrap();
                 prop_assert!(Document::parse(&svg.text).is_ok());
