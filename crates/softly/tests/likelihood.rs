@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use softly::config::{BackboneConfig, Config, PreconditionKind, SigmaData};
 use softly::constraint::{ConstraintConfig, Norm, Residuals, SoftConstraint};
-use softly::ddpm::Ddpm;
+use softly::ddpm::{Ddpm, Label};
 use softly::denoiser::{Backbone, Denoiser, per_sample};
 use softly::denoising_loss::{DenoisingLoss, DenoisingReport};
 use softly::error::{Error, Result};
+use softly::gradient_direction::{Damping, GradientDirection};
 use softly::held_out::HeldOut;
 use softly::likelihood::{Integrator, Likelihood, LikelihoodReport, PROGRESS_PER_SAMPLE, Probes};
 use softly::model::{Blueprint, DataSpec, Model};
@@ -308,7 +309,7 @@ fn ddpm_is_integrated_over_its_own_levels() {
         // 100 levels are what they are, in large steps at the low end; with more of them the integral converges.
         let mut errors = Vec::new();
         for levels in [100, 400] {
-            let denoiser = Ddpm::new(Box::new(LevelGaussian(gaussian.clone(), levels as f64)), levels);
+            let denoiser = Ddpm::new(Box::new(LevelGaussian(gaussian.clone(), levels as f64)), levels, Label::Index);
             let settings = Likelihood { sigma_min: 0.025, ..likelihood(Integrator::Cosine { levels }, Probes::Exact) };
             let report = run(&settings, &denoiser, &values, gaussian.shape);
             for (i, sample) in report.samples.iter().enumerate() {
@@ -438,9 +439,11 @@ fn the_likelihood_differentiates_through_the_correction() {
                 Arc::new(SoftConstraint::new(&config, &names, &Grid::point(), &Units::identity(2)).unwrap());
             let build = |detach: bool| {
                 let scd = ScdConfig { scale, input, detach, ..ScdConfig::default() };
-                let gamma = Gamma::new(&scd, [2, 1, 1], &mut Stream::new(0, Purpose::Weights, 1), &cpu());
+                let gamma = Gamma::new(&scd, [2, 1, 1], &mut Stream::new(0, Purpose::Weights, 1), &cpu()).unwrap();
+                let gradient = GradientDirection::new(constraint.clone(), scale, Damping::Exponential, 1.0);
                 let base = Box::new(Gaussian::flat());
-                let mut model = SoftlyConstrained::new(base, constraint.clone(), gamma, scd, 1.0, 0.8);
+                let mut model =
+                    SoftlyConstrained::new(base, constraint.clone(), vec![Box::new(gradient)], gamma, scd, 0.8);
                 wake_gamma(&mut model, size);
                 model
             };
@@ -480,7 +483,12 @@ fn point_model(detach: bool) -> Model {
     let lambda = Lambda::Number(0.7);
     config.denoiser.scd = Some(ScdConfig { lambda, detach, ..ScdConfig::default() });
     config.constraint = Some(point_constraint("(sqrt(x^2 + y^2) - 1)^2", Norm::L1Sum));
-    let data = DataSpec { fields: vec!["x".into(), "y".into()], grid: Grid::point(), units: Units::identity(2) };
+    let data = DataSpec {
+        fields: vec!["x".into(), "y".into()],
+        grid: Grid::point(),
+        units: Units::identity(2),
+        floors: BTreeMap::new(),
+    };
     let mut model = Blueprint { config, data }.build(&cpu()).unwrap();
     wake_gamma(&mut *model.denoiser, 0.03);
     model
