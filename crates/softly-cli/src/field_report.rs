@@ -309,7 +309,7 @@ fn misspecification(study: &FieldStudy, table: &FieldTable, colours: &mut Colour
             };
             (method, told.iter().filter_map(point).collect::<Vec<_>>())
         };
-        MAIN.iter().map(|&method| curve(method)).filter(|(_, points)| points.len() > 1).collect()
+        MAIN.iter().map(|&method| curve(method)).filter(|(_, points)| !points.is_empty()).collect()
     };
     let residual = |line: &Line<'_>| {
         let each: Vec<f64> = line.rows.iter().map(|r| r.result.metrics.residual.summary.mean).collect();

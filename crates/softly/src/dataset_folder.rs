@@ -215,20 +215,26 @@ impl Plan {
             format!("this folder holds {what} of other data\n  asked for: {}\n  found: {}", tell(self), tell(other));
         Err(Error::input(folder.display(), problem).hint("choose another --out, or remove the folder"))
     }
+
+    fn check(&self) -> Result<()> {
+        for (place, count) in [("data.count", self.train), ("data.valid", self.valid)] {
+            if count == 0 {
+                return Err(Error::input(place, "expected at least 1 sample, found 0"));
+            }
+        }
+        // TOML has no larger numbers.
+        if i64::try_from(self.seed).is_err() {
+            return Err(Error::input("data.seed", format!("expected at most {}, found {}", i64::MAX, self.seed)));
+        }
+        Ok(())
+    }
 }
 
 /// Makes the dataset of `plan` in `folder`, or goes on where an earlier call stopped, until done or `stop` is set.
 ///
 /// Samples are made in parallel and written in order: the bytes depend on the plan alone.
 pub fn generate(plan: &Plan, folder: &Path, stop: &AtomicBool, reporter: &dyn Reporter) -> Result<DatasetFolder> {
-    for (place, count) in [("data.count", plan.train), ("data.valid", plan.valid)] {
-        if count == 0 {
-            return Err(Error::input(place, "expected at least 1 sample, found 0"));
-        }
-    }
-    if i64::try_from(plan.seed).is_err() {
-        return Err(Error::input("data.seed", format!("expected at most {}, found {}", i64::MAX, plan.seed)));
-    }
+    plan.check()?;
     let partial = folder.join(".partial");
     if folder.join("dataset.toml").exists() {
         let finished = DatasetFolder::open(folder)?;

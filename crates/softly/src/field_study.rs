@@ -170,7 +170,12 @@ impl FieldStudy {
                     vanilla.push(Variant {
                         label: format!("dps {scale}"),
                         told,
-                        settings: vec![tell.clone(), format!("sampler.guidance.scale={scale:?}")],
+                        // The norm of DPS: the square root of the sum of R² over nodes.
+                        settings: vec![
+                            tell.clone(),
+                            "constraint.norm=l2".into(),
+                            format!("sampler.guidance.scale={scale:?}"),
+                        ],
                         full: false,
                     });
                 }

@@ -299,9 +299,12 @@ impl<C: CheckpointStrategy> MpKernels for Autodiff<Flex, C> {
         let x = x.into_primitive().to_contiguous();
         let shape = dims(&x);
         record::<C, 1>(nodes, resample_forward(&x, up), move |dy, _| {
-            [Some(fill(shape, |dx| match up {
-                true => upsample_grad(small(shape), values(dy), dx),
-                false => downsample_grad(small(dims(dy)), values(dy), dx),
+            [Some(fill(shape, |dx| {
+                if up {
+                    upsample_grad(small(shape), values(dy), dx);
+                } else {
+                    downsample_grad(small(dims(dy)), values(dy), dx);
+                }
             }))]
         })
     }
