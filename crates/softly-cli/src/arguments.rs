@@ -77,6 +77,30 @@ Ctrl-C saves a checkpoint; the same command goes on from there.")]
         /// Folder of the run.
         #[arg(long, value_name = "RUN")]
         out: PathBuf,
+        /// Where to compute.
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Freeze a trained denoiser and train a soft constraint on top of it, or go on with that.
+    #[command(after_help = "\
+Examples:
+  softly adapt runs/vanilla --preset darcy-demo --method scd --out runs/adapted
+  softly adapt runs/vanilla --config my.toml --set constraint.parameters.flow={learn=15.0} --out runs/learned
+Whatever is not said comes from the snapshot: network, data, constraint. Training is short unless a file or a method
+says otherwise: a preset's [train] is for whole networks. The result is a run like any other.")]
+    Adapt {
+        /// A run folder or a snapshot file: the denoiser to freeze.
+        #[arg(value_name = "RUN|SNAPSHOT")]
+        base: PathBuf,
+        /// What to put on top of it.
+        #[command(flatten)]
+        source: Source,
+        /// Folder of the new run.
+        #[arg(long, value_name = "RUN")]
+        out: PathBuf,
+        /// Where to compute.
+        #[command(flatten)]
+        place: Place,
     },
     /// Draw samples from a trained model.
     #[command(after_help = "\
@@ -87,6 +111,9 @@ Examples:
         /// What to sample from.
         #[command(flatten)]
         sampling: Sampling,
+        /// Sample indices A-B (both included) instead of 0 to count−1: sample i is the same in any range.
+        #[arg(long, value_name = "A-B", conflicts_with = "count")]
+        seeds: Option<String>,
         /// Folder for the arrays, one `<field>.npy` each (and `points.npy` for points).
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
@@ -135,6 +162,9 @@ num_blocks, attn_resolutions and sigma_data in the header. The input is [N, C, H
         /// File for the estimates of the clean fields, [N, C, H, W].
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
+        /// Where to compute.
+        #[command(flatten)]
+        place: Place,
     },
     /// The residual of arrays under a constraint.
     #[command(after_help = "\
@@ -197,8 +227,11 @@ pub struct Reproduce {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Number of seeds, instead of the scale's own.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: Option<u64>,
+    /// Where to compute.
+    #[command(flatten)]
+    pub place: Place,
 }
 
 /// A study.
@@ -256,6 +289,9 @@ pub struct Bench {
     /// Rounds to measure, after a warm-up.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub rounds: u32,
+    /// Where to compute.
+    #[command(flatten)]
+    pub place: Place,
 }
 
 /// The work of one round.
@@ -281,9 +317,6 @@ pub struct Sampling {
     /// Seed of the samples.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Sample indices A-B (both included) instead of 0 to count−1: sample i is the same in any range.
-    #[arg(long, value_name = "A-B", conflicts_with = "count")]
-    pub seeds: Option<String>,
     /// Sampler steps, instead of the run's.
     #[arg(long, allow_negative_numbers = true)]
     pub steps: Option<usize>,
@@ -299,6 +332,17 @@ pub struct Sampling {
     /// Set any value of the run's configuration (a.b.c=value), for example another constraint; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
+    /// Where to compute.
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// Where to compute.
+#[derive(Debug, Args)]
+pub struct Place {
+    /// Device: cpu, or a GPU back end that the program was built with (wgpu, vulkan, metal, cuda, rocm).
+    #[arg(long, value_name = "NAME", default_value = "cpu")]
+    pub device: String,
 }
 
 /// What is measured of a model of fields.

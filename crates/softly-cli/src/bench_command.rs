@@ -7,6 +7,7 @@ use burn::tensor::{Tensor, TensorData};
 use serde::Serialize;
 use softly::config::Config;
 use softly::dataset::Dataset;
+use softly::device;
 use softly::error::Result;
 use softly::model::Blueprint;
 use softly::parameter::to_vec;
@@ -16,7 +17,7 @@ use softly::train::Training;
 use softly_pde::grid::Grid;
 
 use crate::arguments::{Bench, BenchWork};
-use crate::commands::{configuration, device, print, print_json, run_info};
+use crate::commands::{configuration, print, print_json, run_info};
 
 /// Rounds that are not counted: they find the memory that later ones reuse.
 const WARM_UP: usize = 2;
@@ -56,7 +57,7 @@ pub fn run(bench: &Bench, json: bool) -> Result<()> {
     if let Some(batch) = bench.batch {
         config.train.batch = batch as usize;
     }
-    let measured = measure(bench.work, &config, bench.rounds as usize)?;
+    let measured = measure(bench.work, &config, bench.rounds as usize, &bench.place.device)?;
     if json {
         print_json(&measured);
     } else {
@@ -90,10 +91,11 @@ fn text(m: &Measured) -> String {
     )
 }
 
-fn measure(work: BenchWork, config: &Config, rounds: usize) -> Result<Measured> {
+fn measure(work: BenchWork, config: &Config, rounds: usize, device: &str) -> Result<Measured> {
+    let info = run_info(0, device);
     let batch = config.train.batch;
     let dataset = if config.data.path.is_some() { Dataset::from_config(config)? } else { synthetic(config) };
-    let device = device();
+    let device = device::by_name(device)?;
     let (name, clock, parameters, shape) = match work {
         BenchWork::TrainStep => {
             let mut training = Training::new(config, dataset, &device)?;
@@ -132,7 +134,6 @@ fn measure(work: BenchWork, config: &Config, rounds: usize) -> Result<Measured> 
             ("sample", clock, model.denoiser.count_parameters(), model.shape)
         }
     };
-    let info = run_info(0);
     let Clock { seconds, rss_tenth, rss_end } = clock;
     let seconds_median = 0.5 * (seconds[(rounds - 1) / 2] + seconds[rounds / 2]);
     Ok(Measured {

@@ -8,8 +8,11 @@ use softly::error::Result;
 use softly::files::write_text;
 use softly::npy::read_points;
 use softly::point_metrics::{PointMetrics, Summary};
+use softly_cli::axis::{Scale, Tick};
+use softly_cli::charts::{Axes, LineChart, Point, Series};
 use softly_cli::report::{Block, Cell, Origin, Page, PanelGrid, Section, Table, render};
-use softly_cli::svg::{Axes, Colours, LineChart, Point, Scale, Scatter, Series, Svg, Tick};
+use softly_cli::scatter::Scatter;
+use softly_cli::svg::{Colours, Svg};
 
 /// How to read a metric.
 type Pick = fn(&PointMetrics<Summary>) -> Summary;
@@ -226,11 +229,11 @@ fn sweep(study: &CircleStudy, table: &StudyTable, colours: &mut Colours) -> Opti
             title: title.into(),
             x_label: "chop angle α: how wrong the constraint is".into(),
             y_label: y_label.into(),
-            x_scale: Scale::Linear,
             y_scale: Scale::Log,
             x_ticks: angles.iter().map(|(_, value, label)| Tick { value: *value, label: (*label).into() }).collect(),
+            ..Axes::default()
         };
-        LineChart { axes, series: series.collect() }.svg()
+        LineChart { axes, series: series.collect(), ..LineChart::default() }.svg()
     };
     let blocks = vec![
         Block::Figure {
@@ -267,7 +270,7 @@ fn gamma(study: &CircleStudy, out: &Path, colours: &mut Colours) -> Result<Secti
         ..Axes::default()
     };
     let figure = Block::Figure {
-        svg: LineChart { axes, series }.svg(),
+        svg: LineChart { axes, series, ..LineChart::default() }.svg(),
         caption: "γ of the recommended SCD over noisy data (mean, bars from the 10th to the 90th percentile; first seed). \
                   With this scale γ = 0.5 is the exact projection onto the circle. Above σ ≈ 3 the damping e^(−σ) leaves \
                   little of the correction, whatever γ is."

@@ -7,21 +7,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use burn::tensor::Device;
 use clap::CommandFactory;
 use serde_json::json;
-use softly::circle_study::curve_of;
 use softly::config::{Config, Layers, PRESETS};
 use softly::constraint::{ResidualSummary, SoftConstraint};
 use softly::dataset::Dataset;
+use softly::device;
 use softly::error::{Error, Result, nearest};
 use softly::files::make_folder;
-use softly::generate::Trained;
+use softly::generate::{Trained, snapshot_file};
 use softly::generators::Generator;
 use softly::npy;
-use softly::point_metrics::{Cloud, PointMetrics, Summary};
-use softly::random::{Purpose, Stream};
+use softly::point_eval::{PointEval, cloud};
+use softly::point_metrics::Summary;
+use softly::reporter::Reporter;
 use softly::sampler::{Guidance, Sampler};
-use softly::train::{self, RunFolder, RunInfo};
+use softly::snapshot::Snapshot;
+use softly::train::{self, RunFolder, RunInfo, Training};
 use softly::units::Units;
-use softly::wasserstein::w1;
+use softly::wasserstein::{DistanceError, w1};
 use softly_pde::grid::Grid;
 
 use crate::arguments::{Arguments, Command, Distance, MetricName, Sampling, Source};
@@ -51,12 +53,15 @@ fn dispatch(command: Command, json: bool) -> Result<()> {
         Command::Reproduce(reproduce) => reproduce_command::run(&reproduce, json),
         Command::Presets { name, method } => presets(name.as_deref(), method.as_deref(), json),
         Command::Data { kind } => data_commands::run(kind, json),
-        Command::Train { source, out } => train_model(&source, &out, json),
-        Command::Sample { sampling, out } => sample(&sampling, &out, json),
+        Command::Train { source, out, place } => train_model(&source, &out, &place.device, json),
+        Command::Adapt { base, source, out, place } => adapt_model(&base, &source, &out, &place.device, json),
+        Command::Sample { sampling, seeds, out } => sample(&sampling, seeds.as_deref(), &out, json),
         Command::Eval { sampling, sets, scales, data, metrics } => {
             eval(&sampling, sets as usize, &scales, data.as_deref(), &metrics, json)
         }
-        Command::Denoise { model, input, sigma, out } => denoise_command::run(&model, &input, &sigma, &out, json),
+        Command::Denoise { model, input, sigma, out, place } => {
+            denoise_command::run(&model, &input, &sigma, &out, &place.device, json)
+        }
         Command::Residual { config, fields, out } => residual(&config, &fields, out.as_deref()),
         Command::Solve { kind } => solve_commands::run(kind, json),
         Command::Distance { kind: Distance::W1 { a, b } } => distance(&a, &b),
@@ -70,11 +75,6 @@ fn dispatch(command: Command, json: bool) -> Result<()> {
             Ok(())
         }
     }
-}
-
-/// Where tensors live.
-pub fn device() -> Device {
-    Device::flex()
 }
 
 /// Prints a line of data on stdout; a closed pipe is not an error.
@@ -97,15 +97,15 @@ pub fn catch_interrupt() {
     });
 }
 
-/// A description of this run of the program.
-pub fn run_info(seed: u64) -> RunInfo {
+/// A description of this run of the program on the named device.
+pub fn run_info(seed: u64, device: &str) -> RunInfo {
     RunInfo {
         version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("SOFTLY_COMMIT").into(),
         command: std::iter::once("softly".to_string()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" "),
         seed,
         dataset_hash: String::new(),
-        device: "cpu (flex)".into(),
+        device: if device == "cpu" { "cpu (flex)".into() } else { device.into() },
         threads: rayon::current_num_threads(),
         status: String::new(),
         seconds: 0.0,
@@ -151,25 +151,52 @@ pub fn configuration(source: &Source) -> Result<Config> {
     if source.preset.is_none() && source.config.is_none() {
         return Err(Error::input("--preset", "expected --preset or --config").hint("`softly presets` lists presets"));
     }
+    with_method_and_settings(layers, source)?.finish(&place)
+}
+
+fn with_method_and_settings(mut layers: Layers, source: &Source) -> Result<Layers> {
     if let Some(method) = &source.method {
         layers = layers.method(method)?;
     }
     for setting in &source.settings {
         layers = layers.set(setting)?;
     }
-    layers.finish(&place)
+    Ok(layers)
 }
 
-fn train_model(source: &Source, out: &Path, json: bool) -> Result<()> {
+fn train_model(source: &Source, out: &Path, device: &str, json: bool) -> Result<()> {
     let config = configuration(source)?;
+    let training = Training::new(&config, Dataset::from_config(&config)?, &device::by_name(device)?)?;
+    run_training(training, out, device, json)
+}
+
+fn adapt_model(base: &Path, source: &Source, out: &Path, device: &str, json: bool) -> Result<()> {
+    let file = snapshot_file(base)?;
+    let place = file.display().to_string();
+    let snapshot = Snapshot::read(&file)?;
+    let mut layers = Layers::new().text(&snapshot.blueprint.config.to_toml(), &place)?;
+    if let Some(preset) = &source.preset {
+        layers = layers.preset(preset)?;
+    }
+    layers = layers.adapting()?;
+    if let Some(file) = &source.config {
+        layers = layers.file(file)?;
+    }
+    let config = with_method_and_settings(layers, source)?.finish(&place)?;
     let dataset = Dataset::from_config(&config)?;
+    let training = Training::adapt(&snapshot, &file, &config, dataset, &device::by_name(device)?)?;
+    run_training(training, out, device, json)
+}
+
+/// Runs a training in the folder `out` with a progress bar.
+fn run_training(training: Training, out: &Path, device: &str, json: bool) -> Result<()> {
+    let config = training.blueprint.config.clone();
     catch_interrupt();
     let bar = Bar::new(config.train.iterations, "steps");
     let folder = RunFolder::new(out);
     let mut started = false;
-    train::run(&config, dataset, &folder, &device(), run_info(config.train.seed), &STOP, &mut |progress| {
+    train::run_training(training, &folder, run_info(config.train.seed, device), &STOP, &mut |progress| {
         if !started {
-            use softly::reporter::Reporter;
             bar.begin(progress.total, progress.step.saturating_sub(1));
             started = true;
         }
@@ -195,8 +222,8 @@ fn check_scale(place: &str, scale: f64) -> Result<()> {
     }
 }
 
-/// The sampler of a run with the command line's changes, and the sample indices.
-fn sampler_of(trained: &Trained, sampling: &Sampling) -> Result<(Sampler, Vec<u64>)> {
+/// The sampler of a run with the command line's changes.
+fn sampler_of(trained: &Trained, sampling: &Sampling) -> Result<Sampler> {
     let mut config = trained.blueprint.config.clone();
     if let Some(steps) = sampling.steps {
         config.sampler.steps = steps;
@@ -209,48 +236,67 @@ fn sampler_of(trained: &Trained, sampling: &Sampling) -> Result<(Sampler, Vec<u6
         config.sampler.guidance = Some(Guidance { scale });
     }
     config.check()?;
-    let indices = match &sampling.seeds {
-        None => (0..u64::from(sampling.count)).collect(),
-        Some(range) => {
-            let ends = range.split_once('-').and_then(|(a, b)| Some((a.trim().parse().ok()?, b.trim().parse().ok()?)));
-            match ends {
-                // As many as --count allows at most.
-                Some((first, last)) if first <= last && last - first < u64::from(u32::MAX) => {
-                    (first..=last).collect::<Vec<u64>>()
-                }
-                Some((first, last)) if first <= last => {
-                    let problem = format!("expected at most {} samples, found the range `{range}`", u32::MAX);
-                    return Err(Error::input("--seeds", problem).hint("draw it in parts"));
-                }
-                _ => {
-                    return Err(Error::input("--seeds", format!("expected A-B with A ≤ B, found `{range}`"))
-                        .hint("for example --seeds 0-99"));
-                }
-            }
-        }
-    };
-    Ok((config.sampler, indices))
+    Ok(config.sampler)
 }
 
-fn draw(trained: &Trained, sampler: &Sampler, sampling: &Sampling, indices: &[u64]) -> Result<Vec<f64>> {
+/// Numbers that one command may hold in memory: 8 GB of them.
+const MOST_NUMBERS: u64 = 1 << 30;
+
+/// Refuses more samples than fit into memory.
+fn check_amount(place: &str, samples: u64, trained: &Trained) -> Result<()> {
+    let most = MOST_NUMBERS / trained.model.shape.iter().product::<usize>().max(1) as u64;
+    if samples <= most {
+        return Ok(());
+    }
+    Err(Error::input(place, format!("expected at most {most} samples of this model at a time, found {samples}"))
+        .hint("draw them in parts: `softly sample --seeds A-B`"))
+}
+
+/// The sample indices that a command line asks for: `0..count`, or the range `A-B`.
+fn indices_of(trained: &Trained, count: u32, range: Option<&str>) -> Result<Vec<u64>> {
+    let Some(range) = range else {
+        check_amount("--count", u64::from(count), trained)?;
+        return Ok((0..u64::from(count)).collect());
+    };
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    let ends = range.split_once('-').and_then(|(a, b)| Some((number(a)?, number(b)?)));
+    match ends {
+        Some((first, last)) if first <= last => {
+            check_amount("--seeds", (last - first).saturating_add(1), trained)?;
+            Ok((first..=last).collect())
+        }
+        _ => Err(Error::input("--seeds", format!("expected A-B with A ≤ B, found `{range}`"))
+            .hint("for example --seeds 0-99")),
+    }
+}
+
+fn draw(
+    trained: &Trained,
+    sampler: &Sampler,
+    sampling: &Sampling,
+    indices: &[u64],
+    device: &Device,
+) -> Result<Vec<f64>> {
     let bar = Bar::new((indices.len() * sampler.steps) as u64, "sample-steps");
-    let advance = |samples: usize| softly::reporter::Reporter::advance(&bar, samples as u64);
+    let advance = |samples: usize| bar.advance(samples as u64);
     let batch = sampling.batch as usize;
-    let values = trained.generate(sampler, sampling.seed, indices, batch, &device(), &STOP, &advance)?;
+    let values = trained.generate(sampler, sampling.seed, indices, batch, device, &STOP, &advance)?;
     bar.finish();
     Ok(values)
 }
 
-/// The model to sample from, with the command line's settings.
-fn load(sampling: &Sampling) -> Result<Trained> {
-    Trained::load_with(&sampling.model, &sampling.settings, &device())
+/// The model to sample from on `device`, with the command line's settings.
+fn load(sampling: &Sampling, device: &Device) -> Result<Trained> {
+    Trained::load_with(&sampling.model, &sampling.settings, device)
 }
 
-fn sample(sampling: &Sampling, out: &Path, json: bool) -> Result<()> {
-    let trained = load(sampling)?;
-    let (sampler, indices) = sampler_of(&trained, sampling)?;
+fn sample(sampling: &Sampling, seeds: Option<&str>, out: &Path, json: bool) -> Result<()> {
+    let device = device::by_name(&sampling.place.device)?;
+    let trained = load(sampling, &device)?;
+    let sampler = sampler_of(&trained, sampling)?;
+    let indices = indices_of(&trained, sampling.count, seeds)?;
     catch_interrupt();
-    let values = draw(&trained, &sampler, sampling, &indices)?;
+    let values = draw(&trained, &sampler, sampling, &indices, &device)?;
     make_folder(out)?;
     let data = &trained.blueprint.data;
     let (nodes, channels) = (data.grid.len(), data.fields.len());
@@ -284,12 +330,15 @@ fn eval(
     metrics: &[MetricName],
     json: bool,
 ) -> Result<()> {
-    let mut trained = load(sampling)?;
-    let (sampler, _) = sampler_of(&trained, sampling)?;
+    let device = device::by_name(&sampling.place.device)?;
+    let mut trained = load(sampling, &device)?;
+    let sampler = sampler_of(&trained, sampling)?;
     if !trained.blueprint.data.grid.is_point() {
         trained.blueprint.config.sampler = sampler;
-        return field_eval_command::run(&trained, sampling, data, metrics, json);
+        return field_eval_command::run(&trained, sampling, &device, data, metrics, json);
     }
+    let points = sampling.count as usize;
+    check_amount("--sets × --count", sets as u64 * points as u64, &trained)?;
     for &scale in scales {
         check_scale("--scales", scale)?;
         if trained.model.constraint.is_none() {
@@ -302,17 +351,9 @@ fn eval(
         return Err(Error::input(sampling.model.display(), "only models of points can be measured")
             .hint("draw samples with `softly sample` and use `softly residual`"));
     };
-    let (curve, noise) = (*curve, *noise);
+    let eval = PointEval { curve: *curve, noise: *noise, sets, points };
     catch_interrupt();
-    let points = sampling.count as usize;
-    let indices: Vec<u64> = (0..(sets * points) as u64).collect();
-    let truth = |which: u64, set: usize| -> Cloud {
-        let mut stream = Stream::new(1_000 + which, Purpose::Metric, set as u64);
-        (0..points).map(|_| curve.sample(noise, &mut stream)).collect()
-    };
-    let measure = |pairs: &[(Cloud, Cloud)]| {
-        PointMetrics::over(pairs, &curve_of(curve)).map_err(|e| Error::input(sampling.model.display(), format!("{e}")))
-    };
+    let refuse = |e: DistanceError| Error::input(sampling.model.display(), e);
     let residual = trained.blueprint.truth()?;
     let residual_of = |points: &[[f64; 2]]| {
         residual.as_ref().map(|constraint| {
@@ -329,15 +370,12 @@ fn eval(
         if let Some(scale) = scale {
             sampler.guidance = Some(Guidance { scale });
         }
-        let values = draw(&trained, &sampler, sampling, &indices)?;
-        let all: Cloud = values.chunks_exact(2).map(|p| [p[0], p[1]]).collect();
-        let pairs: Vec<_> = all.chunks_exact(points).enumerate().map(|(i, p)| (p.to_vec(), truth(0, i))).collect();
+        let all = cloud(&draw(&trained, &sampler, sampling, &eval.indices(), &device)?);
         let name = scale.map_or_else(|| "model".to_string(), |s| format!("guidance {s}"));
-        rows.push((name, measure(&pairs)?, residual_of(&all)));
+        rows.push((name, eval.measure(&all).map_err(refuse)?, residual_of(&all)));
     }
-    let pairs: Vec<_> = (0..sets).map(|i| (truth(1, i), truth(2, i))).collect();
-    let real: Cloud = pairs.iter().flat_map(|(p, _)| p.clone()).collect();
-    rows.push(("data".to_string(), measure(&pairs)?, residual_of(&real)));
+    let (real, metrics) = eval.floor().map_err(refuse)?;
+    rows.push(("data".to_string(), metrics, residual_of(&real)));
     if json {
         let rows = rows
             .iter()
@@ -458,9 +496,10 @@ fn distance(a: &Path, b: &Path) -> Result<()> {
 }
 
 fn info(json: bool) {
-    let info = run_info(0);
+    let info = run_info(0, "cpu");
     let facts = json!({
-        "version": info.version, "commit": info.commit, "device": info.device, "threads": info.threads,
+        "version": info.version, "commit": info.commit, "device": info.device,
+        "devices": device::NAMES.join(", "), "threads": info.threads,
         "burn": "0.22.1", "target": format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
     });
     if json {

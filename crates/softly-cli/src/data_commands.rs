@@ -11,7 +11,9 @@ use softly::error::{Error, Result};
 use softly::files::write_atomically;
 use softly::inspect::{DataConstraint, SplitInspection, inspect};
 use softly::reporter::Reporter;
-use softly_cli::image::{ColourMap, Field, FieldColumn, FieldGrid, Quantity};
+use softly_cli::field_figures::{colours_of, coordinates};
+use softly_cli::field_grid::{FieldGrid, FieldRow, Quantity};
+use softly_cli::picture::Field;
 
 use crate::arguments::{Data, Source};
 use crate::commands::{STOP, catch_interrupt, configuration, print, print_json};
@@ -21,8 +23,6 @@ use crate::progress::{Bar, say};
 const GLANCE: usize = 100;
 /// Samples in a plot.
 const DRAWN: usize = 4;
-/// From this ratio of the largest to the smallest value on, a positive field is drawn by its logarithm.
-const WIDE: f64 = 20.0;
 
 /// Runs a command on data.
 pub fn run(command: Data, json: bool) -> Result<()> {
@@ -237,41 +237,26 @@ fn draw(folder: &DatasetFolder, file: &Path) -> Result<()> {
         return Err(Error::input("--plot", "these data are points: there is no field to draw"));
     }
     let mut samples = folder.samples(Split::Train)?;
-    let mut columns: Vec<Vec<Vec<f64>>> = vec![Vec::new(); description.fields.len()];
-    while columns[0].len() < DRAWN
+    let mut drawn: Vec<Vec<Vec<f64>>> = Vec::new();
+    while drawn.len() < DRAWN
         && let Some(sample) = samples.next_sample()?
     {
-        for (column, values) in columns.iter_mut().zip(sample) {
-            column.push(values);
-        }
+        drawn.push(sample);
     }
-    let rows = (0..columns[0].len()).map(|i| format!("#{i}")).collect();
     let failed = |e: &dyn std::fmt::Display| Error::input("--plot", e);
-    let mut drawn = Vec::new();
-    for (entry, values) in description.fields.iter().zip(&mut columns) {
-        let s = entry.statistics;
-        let logarithm = s.min > 0.0 && s.max > WIDE * s.min;
-        if logarithm {
-            values.iter_mut().flatten().for_each(|v| *v = v.ln());
-        }
-        let name = if logarithm {
-            format!("{}, ln {}", entry.quantity, entry.name)
-        } else {
-            format!("{} {}", entry.quantity, entry.name)
-        };
+    let mut rows = Vec::new();
+    for (k, entry) in description.fields.iter().enumerate() {
         let unit = if entry.unit == "1" { String::new() } else { entry.unit.clone() };
-        let signed = if logarithm { s.min < 1.0 && s.max > 1.0 } else { s.min < 0.0 && s.max > 0.0 };
-        drawn.push((Quantity::new(name, unit), if signed { ColourMap::Diverging } else { ColourMap::Viridis }));
+        let value = Quantity::new(format!("{} {}", entry.quantity, entry.name), unit);
+        // Map and scale do not depend on which samples are drawn.
+        let (map, scale) = colours_of([entry.statistics.min, entry.statistics.max]);
+        let fields = drawn.iter().map(|sample| Field::new(grid.rows, grid.cols, &sample[k]).map_err(|e| failed(&e)));
+        rows.push(FieldRow { value, map, scale, range: None, fields: fields.collect::<Result<_>>()? });
     }
-    let mut fields = Vec::new();
-    for ((value, map), values) in drawn.into_iter().zip(&columns) {
-        let column = values.iter().map(|v| Field::new(grid.rows, grid.cols, v).map_err(|e| failed(&e)));
-        fields.push(FieldColumn { value, map, fields: column.collect::<Result<_>>()? });
-    }
-    let ([top, bottom], [left, right]) = (grid.x, grid.y);
+    let columns = (0..drawn.len()).map(|i| format!("#{i}")).collect();
     let plain = description.fields.iter().all(|f| f.unit == "1");
-    let units = if plain { "; dimensionless" } else { "" };
-    let title = format!("x down, {top} to {bottom}; y right, {left} to {right}{units}");
-    let picture = FieldGrid { title, rows, columns: fields }.png().map_err(|e| failed(&e))?;
+    let title = if plain { "all quantities are dimensionless".to_string() } else { String::new() };
+    let picture = FieldGrid { title, columns, rows, coordinates: Some(coordinates(grid)) };
+    let picture = picture.png().map_err(|e| failed(&e))?;
     write_atomically(file, |out| out.write_all(&picture))
 }

@@ -3,26 +3,28 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use softly::device;
 use softly::error::{Error, Result};
 use softly::generate::Trained;
 use softly::npy::{self, Array};
 use softly::parameter::to_vec;
 use softly::sampler::field_batch;
 
-use crate::commands::{device, print, print_json};
+use crate::commands::{print, print_json};
 
 /// Samples that go through the network together: large enough to fill it, small enough for any memory.
 const BATCH: usize = 64;
 
 /// Denoises `input` at the noise levels `sigma` and writes the estimate to `out`.
-pub fn run(model: &Path, input: &Path, sigma: &Path, out: &PathBuf, json: bool) -> Result<()> {
-    let trained = Trained::load(model, &device())?;
+pub fn run(model: &Path, input: &Path, sigma: &Path, out: &PathBuf, device: &str, json: bool) -> Result<()> {
+    let device = device::by_name(device)?;
+    let trained = Trained::load(model, &device)?;
     let shape = trained.model.shape;
     let x = read_input(input, shape)?;
     let levels = read_levels(sigma, x.shape[0])?;
     let mut values = Vec::with_capacity(x.values.len());
     for (x, levels) in x.values.chunks(BATCH * shape.iter().product::<usize>()).zip(levels.chunks(BATCH)) {
-        let denoised = trained.model.denoiser.denoise(field_batch(x.to_vec(), shape, &device()), levels);
+        let denoised = trained.model.denoiser.denoise(field_batch(x.to_vec(), shape, &device), levels);
         values.extend(to_vec(denoised));
     }
     npy::write_f32(out, &x.shape, values.into_iter())?;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use burn::tensor::Device;
 use serde_json::json;
 use softly::dataset::Dataset;
 use softly::dataset_folder::DatasetFolder;
@@ -12,13 +13,14 @@ use softly::generate::Trained;
 use softly::reporter::Reporter;
 
 use crate::arguments::{MetricName, Sampling};
-use crate::commands::{STOP, catch_interrupt, device, print, print_json};
+use crate::commands::{STOP, catch_interrupt, print, print_json};
 use crate::progress::Bar;
 
 /// Measures the samples of `trained`, and with `nll` its likelihood and loss, against the data of its run or of `data`.
 pub fn run(
     trained: &Trained,
     sampling: &Sampling,
+    device: &Device,
     data: Option<&Path>,
     metrics: &[MetricName],
     json: bool,
@@ -48,7 +50,7 @@ pub fn run(
     };
     catch_interrupt();
     let bar = Bar::new(eval.units(config.sampler.steps), "calls");
-    let (result, _) = eval.run(trained, &evaluator, &data, &device(), &STOP, &|units| bar.advance(units))?;
+    let (result, _) = eval.run(trained, &evaluator, &data, device, &STOP, &|units| bar.advance(units))?;
     bar.finish();
     let references = evaluator.references()?;
     if json {

@@ -11,9 +11,15 @@ use softly::field_metrics::{FieldMetrics, OverSamples};
 use softly::field_study::{Equation, FieldStudy, FieldTable, Row, Verdict, kept_samples};
 use softly::files::write_text;
 use softly::units::Units;
-use softly_cli::image::{ColourMap, Field, FieldColumn, FieldGrid, Quantity};
+use softly_cli::axis::Scale;
+use softly_cli::charts::{Axes, LineChart, Point, Series, Spread};
+use softly_cli::field_figures::{
+    DATA, MethodSample, gamma_chart, misspecification_chart, path_chart, residual_histogram, sample_figure,
+    spectrum_chart,
+};
+use softly_cli::field_grid::Quantity;
 use softly_cli::report::{Block, Cell, Origin, Page, Section, Table, render};
-use softly_cli::svg::{Axes, Colours, LineChart, Point, Scale, Series};
+use softly_cli::svg::Colours;
 
 /// Methods of the main table and of the pictures, in this order; others vary a sampler.
 const MAIN: [&str; 8] = ["vanilla", "scd", "scd-unit", "scd-paper", "pidm", "pidm-ddpm", "adapt", "adapt-learn"];
@@ -139,7 +145,7 @@ pub fn write(study: &FieldStudy, table: &FieldTable, out: &Path, path: &Path) ->
     let mut colours = Colours::default();
     let sections = vec![
         results(study, table),
-        pictures(study, table, out)?,
+        pictures(study, table, out, &mut colours)?,
         misspecification(study, table, &mut colours),
         controls(study, table),
         noise_levels(study, table, &mut colours),
@@ -211,55 +217,81 @@ fn results(study: &FieldStudy, table: &FieldTable) -> Section {
     Section { heading: "Results".into(), text: Vec::new(), blocks }
 }
 
-/// Sample fields and their residuals, one row per method.
-fn pictures(study: &FieldStudy, table: &FieldTable, out: &Path) -> Result<Section> {
+/// Sample fields and their residuals, one column per method.
+fn pictures(study: &FieldStudy, table: &FieldTable, out: &Path, colours: &mut Colours) -> Result<Section> {
     let data = DatasetFolder::open(&out.join("data"))?.load()?;
     let config = study.cells()[0].config(study, &out.join("data"))?;
     let truth = config.truth.as_ref().or(config.constraint.as_ref());
     let truth = truth.ok_or_else(|| Error::input("constraint", "the study's preset has none"))?;
     let constraint = SoftConstraint::new(truth, &data.fields, &data.grid, &Units::identity(data.fields.len()))?;
     let (length, nodes) = (data.sample_len(), data.grid.len());
-    let mut names = vec!["data".to_string()];
+    let mut names = vec![DATA.to_string()];
     let mut samples = vec![data.valid[..length].to_vec()];
-    for row in table.rows.iter().filter(|r| r.seed == study.seeds[0] && MAIN.contains(&r.method.as_str())) {
+    let rows: Vec<&Row> = first_rows(study, table);
+    for row in &rows {
         if let Some(kept) = kept_samples(study, out, row)? {
-            names.push(format!("{}, {} = {}", row.method, study.equation.parameter(), row.told));
+            names.push(name_of(study, row));
             samples.push(kept[..length].to_vec());
         }
     }
     let wide = |values: &[f32]| -> Vec<f64> { values.iter().map(|&v| f64::from(v)).collect() };
+    let fields: Vec<Vec<Vec<f64>>> = samples.iter().map(|s| s.chunks_exact(nodes).map(wide).collect()).collect();
     let channel = |name: &String| data.fields.iter().position(|f| f == name).unwrap_or(0);
-    let residual = |sample: &Vec<f32>| -> Vec<f64> {
-        let fields: Vec<Vec<f64>> = truth.fields.iter().map(|f| wide(&sample[channel(f) * nodes..][..nodes])).collect();
-        constraint.residual_maps(&fields).swap_remove(0)
+    let residual = |sample: &Vec<Vec<f64>>| {
+        let told: Vec<Vec<f64>> = truth.fields.iter().map(|f| sample[channel(f)].clone()).collect();
+        constraint.residual_maps(&told).swap_remove(0)
     };
-    let mut columns: Vec<(String, ColourMap, Vec<Vec<f64>>)> = Vec::new();
-    for (c, name) in data.fields.iter().enumerate() {
-        let fields = samples.iter().map(|s| wide(&s[c * nodes..][..nodes])).collect();
-        columns.push((name.clone(), ColourMap::default(), fields));
-    }
-    // A logarithm shows both the data's residual and a method's on one scale.
-    let logs = samples.iter().map(|s| residual(s).into_iter().map(|r| r.abs().max(1e-6).log10()).collect()).collect();
-    columns.push(("log10 |R|".into(), ColourMap::default(), logs));
-    let (rows, cols) = (data.grid.rows, data.grid.cols);
-    let mut drawn = Vec::new();
-    for (name, map, fields) in &columns {
-        let fields = fields.iter().map(|f| Field::new(rows, cols, f).map_err(drawing)).collect::<Result<Vec<_>>>()?;
-        drawn.push(FieldColumn { value: Quantity::new(name.clone(), ""), map: *map, fields });
-    }
-    let grid = FieldGrid { title: "One sample of each method".into(), rows: names, columns: drawn };
-    let svg = grid.svg().map_err(drawing)?;
+    let residuals: Vec<Vec<f64>> = fields.iter().map(residual).collect();
+    let shown: Vec<MethodSample<'_>> = names
+        .iter()
+        .zip(&fields)
+        .zip(&residuals)
+        .map(|((name, fields), residual)| MethodSample {
+            name,
+            fields: fields.iter().map(Vec::as_slice).collect(),
+            residual,
+        })
+        .collect();
+    let quantities: Vec<Quantity> = data.fields.iter().map(|f| Quantity::new(f.clone(), "")).collect();
+    let svg = sample_figure("One sample of each method", &data.grid, &quantities, &shown).map_err(drawing)?;
     let caption = "The first sample of each method with the first seed; methods that share a denoiser start from the \
-                   same noise. Columns share their colours.";
-    Ok(Section {
-        heading: "Samples and residuals".into(),
-        text: Vec::new(),
-        blocks: vec![Block::Figure { svg, caption: caption.into() }],
-    })
+                   same noise. Every row has one colour scale.";
+    let mut blocks = vec![Block::Figure { svg, caption: caption.into() }];
+    let values: Vec<(String, Vec<f64>)> = rows
+        .iter()
+        .map(|r| (name_of(study, r), r.result.metrics.per_sample.residual.iter().flatten().copied().collect()))
+        .collect();
+    let sets: Vec<(&str, &[f64])> = values.iter().map(|(name, values)| (name.as_str(), values.as_slice())).collect();
+    blocks.push(Block::Figure {
+        svg: residual_histogram("Residuals of single samples", &sets, colours),
+        caption: format!("{} samples of each method, first seed, true parameters.", table.eval.samples),
+    });
+    for (f, field) in data.fields.iter().enumerate() {
+        let Some(first) = rows.first().and_then(|r| r.result.metrics.fields.get(f)) else { continue };
+        let mut spectra = vec![(DATA.to_string(), first.data_spectrum.clone())];
+        let of = |r: &&Row| Some((name_of(study, r), r.result.metrics.fields.get(f)?.spectrum.clone()));
+        spectra.extend(rows.iter().filter_map(of));
+        let curves: Vec<(&str, &[f64])> = spectra.iter().map(|(n, s)| (n.as_str(), s.as_slice())).collect();
+        blocks.push(Block::Figure {
+            svg: spectrum_chart(field, &curves, colours),
+            caption: "Mean over samples, first seed.".into(),
+        });
+    }
+    Ok(Section { heading: "Samples and residuals".into(), text: Vec::new(), blocks })
 }
 
 fn drawing(error: impl std::fmt::Display) -> Error {
     Error::Failed { what: "the report".into(), why: error.to_string() }
+}
+
+/// The main methods' rows of the first seed.
+fn first_rows<'a>(study: &FieldStudy, table: &'a FieldTable) -> Vec<&'a Row> {
+    table.rows.iter().filter(|r| r.seed == study.seeds[0] && MAIN.contains(&r.method.as_str())).collect()
+}
+
+/// A row's name in figures: the method, and what it is told where that is wrong.
+fn name_of(study: &FieldStudy, row: &Row) -> String {
+    if row.told == study.equation.truth() { row.method.clone() } else { format!("{}, told {}", row.method, row.told) }
 }
 
 /// Residual and likelihood against what methods are told.
@@ -267,25 +299,17 @@ fn misspecification(study: &FieldStudy, table: &FieldTable, colours: &mut Colour
     let lines = Line::all(table);
     let mut told = study.told.clone();
     told.sort_unstable_by(f64::total_cmp);
-    let mut chart = |title: &str, y_label: &str, y_scale, pick: &dyn Fn(&Line<'_>) -> Option<[f64; 3]>| {
-        let series = MAIN.iter().filter_map(|&method| {
-            let points: Vec<Point> = told
-                .iter()
-                .filter_map(|&x| {
-                    // Vanilla is told nothing.
-                    let line = lines
-                        .iter()
-                        .find(|l| l.verdict.method == method && (l.verdict.told == x || method == "vanilla"))?;
-                    let [y, low, high] = pick(line)?;
-                    Some(Point { x, y, low, high })
-                })
-                .collect();
-            let series = Series { name: method.into(), colour: colours.index(method), points };
-            (!series.points.is_empty()).then_some(series)
-        });
-        let x_label = format!("{} that methods are told", study.equation.parameter());
-        let axes = Axes { title: title.into(), x_label, y_label: y_label.into(), y_scale, ..Axes::default() };
-        LineChart { axes, series: series.collect() }.svg()
+    let curves = |pick: &dyn Fn(&Line<'_>) -> Option<[f64; 3]>| -> Vec<(&'static str, Vec<Point>)> {
+        let curve = |method: &'static str| {
+            let point = |&x: &f64| {
+                // Vanilla is told nothing: it is the same everywhere.
+                let is_it = |l: &&Line<'_>| l.verdict.method == method && (l.verdict.told == x || method == "vanilla");
+                let [y, low, high] = pick(lines.iter().find(is_it)?)?;
+                Some(Point { x, y, low, high })
+            };
+            (method, told.iter().filter_map(point).collect::<Vec<_>>())
+        };
+        MAIN.iter().map(|&method| curve(method)).filter(|(_, points)| points.len() > 1).collect()
     };
     let residual = |line: &Line<'_>| {
         let each: Vec<f64> = line.rows.iter().map(|r| r.result.metrics.residual.summary.mean).collect();
@@ -296,13 +320,24 @@ fn misspecification(study: &FieldStudy, table: &FieldTable, colours: &mut Colour
         let [mean, error] = line.verdict.likelihood_difference?;
         Some([mean, mean - 2.0 * error, mean + 2.0 * error])
     };
+    let axes = |title: &str, y_label: &str, y_scale, levels| Axes {
+        title: title.into(),
+        x_label: format!("{} that methods are told (true: {})", study.equation.parameter(), study.equation.truth()),
+        y_label: y_label.into(),
+        y_scale,
+        levels,
+        ..Axes::default()
+    };
+    let levels = table.references.iter().map(|r| (r.name.clone(), r.metrics.residual.summary.mean)).collect();
+    let residuals = axes("Residual of samples", "mean |R|, true parameters", Scale::Log, levels);
+    let bits = axes("Negative log-likelihood", "bits/dim over vanilla's", Scale::Linear, Vec::new());
     let blocks = vec![
         Block::Figure {
-            svg: chart("Residual of samples", "mean |R|, true parameters", Scale::Log, &residual),
+            svg: misspecification_chart(residuals, &curves(&residual), colours),
             caption: "Mean over seeds; bars show the range over seeds.".into(),
         },
         Block::Figure {
-            svg: chart("Negative log-likelihood", "bits per dimension over vanilla's", Scale::Linear, &likelihood),
+            svg: misspecification_chart(bits, &curves(&likelihood), colours),
             caption: "Paired over held-out samples; bars are two standard errors.".into(),
         },
     ];
@@ -323,51 +358,48 @@ fn controls(study: &FieldStudy, table: &FieldTable) -> Section {
 
 /// γ, loss and residual by noise level.
 fn noise_levels(study: &FieldStudy, table: &FieldTable, colours: &mut Colours) -> Section {
-    let truth = study.equation.truth();
-    let rows: Vec<&Row> =
-        table.rows.iter().filter(|r| r.seed == study.seeds[0] && MAIN.contains(&r.method.as_str())).collect();
-    let name = |r: &Row| {
-        if r.told == truth { r.method.clone() } else { format!("{}, told {}", r.method, r.told) }
-    };
+    let rows = first_rows(study, table);
+    let names: Vec<String> = rows.iter().map(|r| name_of(study, r)).collect();
     let points = |levels: &[AtLevel]| -> Vec<Point> {
         levels.iter().map(|l| Point { x: l.sigma, y: l.mean, low: l.low, high: l.high }).collect()
     };
-    let axes = |title: &str, y_label: &str, y_scale| Axes {
-        title: title.into(),
+    let curves = |of: &dyn Fn(&Row) -> Vec<Point>| -> Vec<(&str, Vec<Point>)> {
+        let all = names.iter().zip(&rows).map(|(name, row)| (name.as_str(), of(row)));
+        all.filter(|(_, points)| !points.is_empty()).collect()
+    };
+    let path = curves(&|r| r.result.path.iter().map(|l| Point::exact(l.sigma, l.mean)).collect());
+    let loss = curves(&|r| r.result.loss.iter().map(|l| Point::exact(l.sigma, l.mean)).collect());
+    let series = loss.iter().map(|(name, points)| Series {
+        name: (*name).into(),
+        colour: colours.index(name),
+        points: points.clone(),
+    });
+    let series = series.collect();
+    let axes = Axes {
+        title: "Denoising loss on held-out data".into(),
         x_label: "noise level σ".into(),
-        y_label: y_label.into(),
+        y_label: "squared error, EDM's weight".into(),
         x_scale: Scale::Log,
-        y_scale,
+        y_scale: Scale::Log,
         ..Axes::default()
     };
-    let mut chart = |axes: Axes, of: &dyn Fn(&Row) -> Vec<Point>| {
-        let series = rows.iter().filter_map(|r| {
-            let points = of(r);
-            let series = || Series { name: name(r), colour: colours.index(&name(r)), points: points.clone() };
-            (!points.is_empty()).then(series)
-        });
-        LineChart { axes, series: series.collect() }.svg()
-    };
-    let without_bars =
-        |levels: &[AtLevel]| -> Vec<Point> { levels.iter().map(|l| Point::exact(l.sigma, l.mean)).collect() };
-    let path = chart(axes("Residual along the sampling path", "mean |R| of the estimate", Scale::Log), &|r| {
-        without_bars(&r.result.path)
-    });
-    let loss = chart(axes("Denoising loss on held-out data", "weighted squared error", Scale::Log), &|r| {
-        without_bars(&r.result.loss)
-    });
     let mut blocks = vec![
-        Block::Figure { svg: path, caption: "With the true parameters, first seed.".into() },
-        Block::Figure { svg: loss, caption: "EDM's weight; the same noise for every method.".into() },
+        Block::Figure {
+            svg: path_chart("Residual along the sampling path", &path, colours),
+            caption: "With the true parameters, first seed.".into(),
+        },
+        Block::Figure {
+            svg: LineChart { axes, series, spread: Spread::Bars }.svg(),
+            caption: "The same noise for every method, first seed.".into(),
+        },
     ];
     let most = rows.iter().map(|r| r.result.gamma.len()).max().unwrap_or(0);
     for output in 0..most {
         let title = if most == 1 { "Learned γ".to_string() } else { format!("Learned γ, part {}", output + 1) };
-        let svg = chart(axes(&title, "γ", Scale::Linear), &|r| {
-            r.result.gamma.get(output).map_or_else(Vec::new, |levels| points(levels))
-        });
+        let gamma = curves(&|r| r.result.gamma.get(output).map_or_else(Vec::new, |levels| points(levels)));
         let caption = "On noisy held-out data: mean, and the range from the 10th to the 90th percentile. Parts are \
                        directions, and channels within a direction where γ has one weight per channel.";
+        let svg = gamma_chart(&title, &gamma, colours);
         blocks.push(Block::Figure { svg, caption: caption.into() });
     }
     Section { heading: "By noise level".into(), text: Vec::new(), blocks }

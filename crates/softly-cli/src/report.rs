@@ -293,7 +293,7 @@ mod tests {
     use roxmltree::{Document, Node};
 
     use super::*;
-    use crate::svg::Scatter;
+    use crate::scatter::Scatter;
 
     fn panel(title: &str) -> Svg {
         Scatter { title, points: &[[0.0, 0.0]], curve: &[], range: [-1.0, 1.0], colour: 0 }.svg()

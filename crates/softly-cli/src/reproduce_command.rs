@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use softly::circle_study::{self, CircleStudy};
+use softly::device;
 use softly::error::Result;
 use softly::field_study::{self, Equation, FieldStudy};
 use softly::study_scale::StudyScale;
 
 use crate::arguments::{Reproduce, ScaleName, Study};
-use crate::commands::{STOP, catch_interrupt, device, print, print_json, run_info};
+use crate::commands::{STOP, catch_interrupt, print, print_json, run_info};
 use crate::progress::{Bar, say};
 use crate::{circle_report, field_report, trainer};
 
@@ -34,10 +35,12 @@ fn folder(reproduce: &Reproduce, study: &str, scale: StudyScale) -> PathBuf {
 fn circle(reproduce: &Reproduce, scale: StudyScale, json: bool) -> Result<()> {
     let study = CircleStudy::new(scale, reproduce.seeds);
     let out = folder(reproduce, "circle", scale);
+    let name = reproduce.place.device.as_str();
+    let device = device::by_name(name)?;
     let bar = Bar::new(1, "units");
     let train: &circle_study::Trainer<'_> =
-        &|config, folder, advance| trainer::train(config, folder, None, &STOP, advance);
-    let table = circle_study::run(&study, &out, &device(), &run_info(0), train, &STOP, &bar)?;
+        &|config, folder, advance| trainer::train(config, folder, None, name, &STOP, advance);
+    let table = circle_study::run(&study, &out, &device, &run_info(0, name), train, &STOP, &bar)?;
     bar.finish();
     let page = out.join("report.html");
     circle_report::write(&study, &table, &out, &page)?;
@@ -53,10 +56,12 @@ fn circle(reproduce: &Reproduce, scale: StudyScale, json: bool) -> Result<()> {
 fn field(reproduce: &Reproduce, equation: Equation, scale: StudyScale, json: bool) -> Result<()> {
     let study = FieldStudy::new(equation, scale, reproduce.seeds);
     let out = folder(reproduce, equation.name(), scale);
+    let name = reproduce.place.device.as_str();
+    let device = device::by_name(name)?;
     let bar = Bar::new(1, "units");
     let train: &field_study::Trainer<'_> =
-        &|config, folder, base, advance| trainer::train(config, folder, base, &STOP, advance);
-    let table = field_study::run(&study, &out, &device(), &run_info(0), train, &STOP, &bar)?;
+        &|config, folder, base, advance| trainer::train(config, folder, base, name, &STOP, advance);
+    let table = field_study::run(&study, &out, &device, &run_info(0, name), train, &STOP, &bar)?;
     bar.finish();
     let page = out.join("report.html");
     field_report::write(&study, &table, &out, &page)?;

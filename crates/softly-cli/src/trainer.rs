@@ -12,11 +12,12 @@ use softly::error::{Error, Result};
 use softly::files::write_text;
 use softly::train::RunFolder;
 
-/// Runs `softly train`, or `softly adapt` on a base, on one thread until it is done or `stop` is set.
+/// Runs `softly train`, or `softly adapt` on a base, on one thread and the named device until it is done or `stop` is set.
 pub fn train(
     config: &Config,
     folder: &RunFolder,
     base: Option<&RunFolder>,
+    device: &str,
     stop: &AtomicBool,
     advance: &mut dyn FnMut(u64),
 ) -> Result<()> {
@@ -33,7 +34,7 @@ pub fn train(
         Some(base) => command.arg("adapt").arg(&base.path),
         None => command.arg("train"),
     };
-    command.arg("--config").arg(&file).arg("--out").arg(&folder.path);
+    command.args(["--device", device, "--config"]).arg(&file).arg("--out").arg(&folder.path);
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let mut child = child.map_err(Error::io("start", &program))?;
     let finished = wait(&mut child, folder, stop, advance)?;

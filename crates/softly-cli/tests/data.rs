@@ -121,6 +121,9 @@ fn output_folders_of_others_are_left_alone() {
     let at = folder.path();
     softly(at, "data generate --config tiny.toml --out set").assert().success();
     softly(at, "data generate --config tiny.toml --out set").assert().success();
+    let line = "data generate --config tiny.toml --seed 18446744073709551615 --out large";
+    refuses(at, line, 2, &["data.seed", "9223372036854775807"]);
+    assert!(!at.join("large").exists());
     refuses(at, "data generate --config tiny.toml --count 7 --out set", 2, &["set", "other data", "hint"]);
     refuses(at, "data generate --config tiny.toml --out .", 2, &["not empty"]);
     refuses(at, "data generate --config tiny.toml --out tiny.toml", 2, &["tiny.toml", "found a file"]);

@@ -109,11 +109,12 @@ fn run() -> String {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 19] = [
+    let commands: [&[&str]; 20] = [
         &[],
         &["reproduce"],
         &["presets"],
         &["train"],
+        &["adapt"],
         &["sample"],
         &["eval"],
         &["denoise"],
@@ -176,6 +177,7 @@ fn configurations_that_cannot_work_are_refused() {
     refuse(at, &["train", "--config", "broken.toml", "--out", "run"], &["broken.toml", "line 1"]);
     refuse(at, &["presets", "circle-deno"], &["did you mean `circle-demo`?"]);
     refuse(at, &["reproduce", "sphere"], &["sphere", "circle"]);
+    refuse(at, &["reproduce", "circle", "--seeds", "18446744073709551615"], &["--seeds", "1000"]);
     refuse(at, &["info", "--threads", "0"], &["--threads"]);
     // A folder that holds something else.
     fs::create_dir(at.join("mine")).unwrap();
@@ -198,6 +200,10 @@ fn sampling_that_cannot_work_is_refused() {
     refuse(at, &sample(&["--seeds", "7-3"]), &["--seeds", "7-3", "hint:"]);
     refuse(at, &sample(&["--seeds", "all"]), &["--seeds", "all"]);
     refuse(at, &sample(&["--seeds", "0-18446744073709551615"]), &["--seeds"]);
+    let most = "4294967295";
+    refuse(at, &sample(&["--count", most]), &["--count", "at most", most, "--seeds A-B"]);
+    refuse(at, &["eval", &run, "--sets", most, "--count", most], &["--sets × --count", "18446744065119617025"]);
+    refuse(at, &["eval", &run, "--seeds", "0-9"], &["--seeds"]);
     let eval = |extra: &[&'static str]| [&["eval", run.as_str(), "--count", "20", "--sets", "2"], extra].concat();
     refuse(at, &eval(&["--scales", "0.1,nan"]), &["--scales", "NaN"]);
     refuse(at, &eval(&["--scales", "-1"]), &["--scales", "-1"]);
@@ -221,6 +227,29 @@ fn sampling_that_cannot_work_is_refused() {
         ["train", "--preset", "circle-demo", "--set", "train.iterations=2", "--set", "train.checkpoint_every=1"];
     succeed(at, &[&arguments[..], &["--set", "data.count=10", "--out", "tiny"]].concat());
     refuse(at, &["sample", "tiny/checkpoints/latest.safetensors", "--out", "out"], &["latest.safetensors", "config"]);
+}
+
+#[test]
+fn devices_that_are_not_there_are_refused() {
+    let home = TempDir::new().unwrap();
+    let at = home.path();
+    let run = run();
+    let commands: [&[&str]; 4] = [
+        &["train", "--preset", "circle-demo", "--out", "run"],
+        &["sample", &run, "--out", "out"],
+        &["eval", &run],
+        &["reproduce", "circle"],
+    ];
+    for command in commands {
+        let on = |device: &'static str| [command, &["--device", device]].concat();
+        // ROCm is in no build that this machine could test; if it were, the name would be accepted.
+        if !cfg!(feature = "rocm") {
+            refuse(at, &on("rocm"), &["--device", "`rocm`", "--features rocm"]);
+        }
+        refuse(at, &on("cpuu"), &["--device", "did you mean `cpu`?"]);
+        refuse(at, &on("abacus"), &["--device", "expected one of cpu, wgpu, vulkan, metal, cuda, rocm"]);
+    }
+    succeed(at, &["sample", &run, "--count", "2", "--steps", "2", "--device", "cpu", "--out", "out"]);
 }
 
 #[test]
@@ -379,6 +408,53 @@ fn a_small_study_from_training_to_metrics() {
     let by_hand = points.chunks_exact(2).map(|p| (f64::from(p[0]).hypot(f64::from(p[1])) - 1.0).powi(2)).sum::<f64>();
     assert!((summary["mean_abs"].as_f64().unwrap() * 300.0 / by_hand - 1.0).abs() < 1e-9, "{summary}");
     assert_eq!(summary["n"], 300);
+}
+
+#[test]
+fn a_frozen_denoiser_is_adapted_and_sampled() {
+    let home = TempDir::new().unwrap();
+    let base = run();
+    let circle = "constraint={residual='sqrt(x^2 + y^2) - r', norm='l2', parameters={r={learn=1.5}}}";
+    let head = "denoiser.scd={scale='polyak', input='features'}";
+    let adapt = |out: &str, more: &[&str]| -> Vec<String> {
+        let mut arguments =
+            vec!["adapt", &base, "--set", circle, "--set", head, "--set", "train.iterations=40", "--out", out];
+        arguments.extend(more.iter().flat_map(|s| ["--set", s]));
+        arguments.into_iter().map(String::from).collect()
+    };
+    let succeed_owned =
+        |arguments: Vec<String>| succeed(home.path(), &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let stdout = succeed_owned(adapt("adapted", &[]));
+    assert_eq!(Path::new(stdout.trim()), Path::new("adapted/snapshots/final.safetensors"));
+    let (ours, theirs) =
+        (home.path().join("adapted/snapshots/final.safetensors"), Path::new(&base).join("snapshots/final.safetensors"));
+    let (ours, theirs) = (fs::read(ours).unwrap(), fs::read(theirs).unwrap());
+    let ((header, data), (base_header, base_data)) = (safetensors(&ours), safetensors(&theirs));
+    for name in ["first.weight", "last.bias"] {
+        assert_eq!(tensor(&header, data, name), tensor(&base_header, base_data, name), "{name}");
+    }
+    let radius = f32::from_le_bytes(tensor(&header, data, "constraint.r").try_into().unwrap());
+    assert!(radius < 1.5 && radius > 0.5, "{radius}");
+    let metrics = fs::read_to_string(home.path().join("adapted/metrics.jsonl")).unwrap();
+    assert!(metrics.lines().count() == 2 && metrics.contains("\"constraint\":{\"r\":1."), "{metrics}");
+    // The same command has nothing left to do; the result is a run like any other.
+    let before = contents(home.path());
+    succeed_owned(adapt("adapted", &[]));
+    assert!(contents(home.path()) == before);
+    succeed(home.path(), &["sample", "adapted", "--count", "5", "--steps", "4", "--out", "samples"]);
+    assert_eq!(read_f32(&home.path().join("samples/points.npy")).len(), 10);
+
+    let refuse_owned = |arguments: Vec<String>, needles: &[&str]| {
+        refuse(home.path(), &arguments.iter().map(String::as_str).collect::<Vec<_>>(), needles);
+    };
+    refuse_owned(adapt("other", &["denoiser.backbone.hidden=64"]), &["denoiser.backbone", "another network"]);
+    refuse_owned(adapt("adapted", &["train.rate=1e-3"]), &["another configuration"]);
+    refuse(home.path(), &["adapt", "nowhere", "--set", head, "--out", "other"], &["nowhere"]);
+    refuse(
+        home.path(),
+        &["adapt", &base, "--preset", "circle-demi", "--out", "other"],
+        &["did you mean `circle-demo`"],
+    );
 }
 
 #[test]

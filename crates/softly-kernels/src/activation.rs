@@ -112,3 +112,44 @@ pub fn silu_modulate_grad(
     let (count, len) = (shape.rows(), shape.pixels);
     Rows { count, len, k: [scale, shift], x: [x, dy], y: [dx], sums: [dscale, dshift] }.map(&Map);
 }
+
+/// `ln(1 + e^x) = max(x, 0) + ln(1 + u)` with `u = e^−|x|`, which overflows nowhere.
+#[inline(always)]
+fn softplus<S: Simd>(s: S, x: S::V) -> S::V {
+    let zero = s.splat(0.0);
+    let negative = s.sub(zero, x);
+    let u = s.exp(s.min(x, negative));
+    // ln(1 + u) = 2 artanh(z) with z = u / (2 + u) ≤ 1/3: the series z + z³/3 + z⁵/5 + … to z¹⁵.
+    let z = s.div(u, s.add(s.splat(2.0), u));
+    let z2 = s.mul(z, z);
+    let mut series = s.splat(2.0 / 15.0);
+    for divisor in [13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0] {
+        series = s.mul_add(series, z2, s.splat(2.0 / divisor));
+    }
+    s.mul_add(z, series, s.max(x, zero))
+}
+
+/// `y = softplus(c x)`; arrays of any equal length.
+pub fn softplus_scaled(x: &[f32], c: &[f32], y: &mut [f32]) {
+    struct Map;
+    impl RowMap<0, 2, 1, 0> for Map {
+        #[inline(always)]
+        fn apply<S: Simd>(&self, s: S, []: [S::V; 0], [x, c]: [S::V; 2], _: [S::V; 1]) -> ([S::V; 1], [S::V; 0]) {
+            ([softplus(s, s.mul(c, x))], [])
+        }
+    }
+    Rows { count: x.len(), len: 1, k: [], x: [x, c], y: [y], sums: [] }.map(&Map);
+}
+
+/// Gradients of [`softplus_scaled`]: with `g = dy sigmoid(c x)`, `dx = c g` and `dc = x g`; arrays of any equal length.
+pub fn softplus_scaled_grad(x: &[f32], c: &[f32], dy: &[f32], dx: &mut [f32], dc: &mut [f32]) {
+    struct Map;
+    impl RowMap<0, 3, 2, 0> for Map {
+        #[inline(always)]
+        fn apply<S: Simd>(&self, s: S, []: [S::V; 0], [x, c, dy]: [S::V; 3], _: [S::V; 2]) -> ([S::V; 2], [S::V; 0]) {
+            let g = s.mul(dy, s.sigmoid(s.mul(c, x)));
+            ([s.mul(c, g), s.mul(x, g)], [])
+        }
+    }
+    Rows { count: x.len(), len: 1, k: [], x: [x, c, dy], y: [dx, dc], sums: [] }.map(&Map);
+}

@@ -21,6 +21,6 @@ pub mod matmul;
 pub mod mp;
 pub mod norm;
 pub mod resample;
-mod scratch;
+pub mod scratch;
 pub mod shape;
 pub mod simd;

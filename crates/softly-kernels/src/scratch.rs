@@ -10,14 +10,14 @@ thread_local! {
 
 /// Reused memory with arbitrary contents, given back when dropped. A value rather than a function that takes a closure,
 /// because a closure would not be compiled for the instruction set of the kernel.
-pub(crate) struct Scratch {
+pub struct Scratch {
     buffer: Vec<f32>,
     len: usize,
 }
 
 impl Scratch {
     /// `len` numbers.
-    pub(crate) fn new(len: usize) -> Self {
+    pub fn new(len: usize) -> Self {
         let mut buffer = FREE.with_borrow_mut(Vec::pop).unwrap_or_default();
         if buffer.len() < len {
             buffer.resize(len, 0.0);
@@ -26,7 +26,7 @@ impl Scratch {
     }
 
     /// The numbers.
-    pub(crate) fn slice(&mut self) -> &mut [f32] {
+    pub fn slice(&mut self) -> &mut [f32] {
         &mut self.buffer[..self.len]
     }
 }

@@ -5,7 +5,8 @@ mod common;
 use common::{assert_close, at_every_level, differences, dot, garbage, noise, weighted, wide};
 use proptest::prelude::*;
 use softly_kernels::activation::{
-    mp_silu, mp_silu_grad, mp_silu_scaled, mp_silu_scaled_grad, silu_modulate, silu_modulate_grad,
+    mp_silu, mp_silu_grad, mp_silu_scaled, mp_silu_scaled_grad, silu_modulate, silu_modulate_grad, softplus_scaled,
+    softplus_scaled_grad,
 };
 use softly_kernels::adam::{AdamStep, adam, ema};
 use softly_kernels::mp::{mp_cat, mp_cat_grad, mp_sum, mp_sum_grad};
@@ -82,6 +83,29 @@ proptest! {
             assert_close("y", &y, &exact, 1e-6);
             assert_close("dx", &dx, &dx_exact, 1e-6);
             assert_close("dc", &dc, &dc_exact, 1e-6);
+        });
+    }
+
+    #[test]
+    fn softplus_scaled_and_its_gradients(len in 1_usize..70, size in 0.1_f32..60.0) {
+        let (x, c, dy) = (scaled_noise(1, len, size), noise(2, len), noise(3, len));
+        let softplus = |x: &[f64], c: &[f64]| -> Vec<f64> {
+            x.iter().zip(c).map(|(x, c)| (x * c).max(0.0) + (-(x * c).abs()).exp().ln_1p()).collect()
+        };
+        let exact = softplus(&wide(&x), &wide(&c));
+        let dx_exact = differences(&wide(&x), |x| weighted(&dy, &softplus(x, &wide(&c))));
+        let dc_exact = differences(&wide(&c), |c| weighted(&dy, &softplus(&wide(&x), c)));
+        at_every_level(|| {
+            let (mut y, mut dx, mut dc) = (garbage(len), garbage(len), garbage(len));
+            softplus_scaled(&x, &c, &mut y);
+            softplus_scaled_grad(&x, &c, &dy, &mut dx, &mut dc);
+            assert_close("y", &y, &exact, 5e-7);
+            // Far below zero the value is small, not zero: its digits count, too.
+            for (y, exact) in y.iter().zip(&exact).filter(|(_, exact)| **exact > 1e-30) {
+                assert!((f64::from(*y) / exact - 1.0).abs() < 4e-6, "{y} against {exact}");
+            }
+            assert_close("dx", &dx, &dx_exact, 2e-6);
+            assert_close("dc", &dc, &dc_exact, 2e-6);
         });
     }
 

@@ -29,9 +29,10 @@ use std::sync::Arc;
 
 use crate::algebra::{Algebra, Binary, Derivative, F64Algebra, Unary, Value};
 use crate::derivative::{Order, Scheme};
-use crate::formula_error::{Fault, FormulaError, Problem, nearest};
+use crate::formula_error::{Fault, FormulaError, Problem};
 use crate::grid::{Axis, Grid};
 use crate::lexer::{Choice, Operator};
+use crate::nearest::nearest;
 use crate::parser::{Item, ItemKind, parse};
 use crate::program::{Builder, Program};
 
@@ -252,7 +253,10 @@ impl Compiler<'_> {
     /// Every name that can stand for a value.
     fn value_names(&self) -> impl Iterator<Item = &str> {
         let Symbols { fields, parameters, .. } = self.symbols;
-        fields.iter().chain(parameters.keys()).map(String::as_str).chain(CONSTANTS)
+        // A field or parameter may take the name of a constant.
+        let hidden = |name: &str| fields.iter().any(|field| field == name) || parameters.contains_key(name);
+        let constants = CONSTANTS.into_iter().filter(move |name| !hidden(name));
+        fields.iter().chain(parameters.keys()).map(String::as_str).chain(constants)
     }
 
     fn unknown(&self, name: &str) -> Problem {

@@ -230,31 +230,3 @@ impl fmt::Display for FormulaError {
 }
 
 impl std::error::Error for FormulaError {}
-
-/// The candidate most like `name`, if any is like it: few edits, whatever the case.
-pub(crate) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let name: Vec<char> = name.chars().flat_map(char::to_lowercase).collect();
-    let allowed = (name.len() / 3).max(1);
-    let distances = candidates.filter_map(|candidate| {
-        let other: Vec<char> = candidate.chars().flat_map(char::to_lowercase).collect();
-        let distance = edit_distance(&name, &other);
-        // A one-letter name is one edit away from every other: that is no likeness.
-        (distance <= allowed && distance < other.len().max(name.len())).then_some((distance, candidate))
-    });
-    distances.min_by_key(|&(distance, _)| distance).map(|(_, candidate)| candidate)
-}
-
-/// Fewest insertions, deletions and replacements that turn `a` into `b`.
-fn edit_distance(a: &[char], b: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}

@@ -147,8 +147,10 @@ impl HelmholtzSolver {
         }
         let (m, n) = (rows - 2, cols - 2);
         let [along_x, along_y] = &self.transforms;
-        let interior = source.chunks_exact(cols).skip(1).take(m).flat_map(|line| &line[1..=n]);
-        let mut field: Vec<f64> = interior.copied().collect();
+        let mut field = Vec::with_capacity(m * n);
+        for line in source.chunks_exact(cols).skip(1).take(m) {
+            field.extend_from_slice(&line[1..=n]);
+        }
         along_y.apply(&mut field);
         let mut transposed = vec![0.0; m * n];
         transpose(&field, n, &mut transposed, m);

@@ -12,6 +12,7 @@ pub mod grid;
 pub mod helmholtz;
 pub mod karhunen_loeve;
 mod lexer;
+pub mod nearest;
 mod parser;
 pub mod program;
 pub mod spectrum;

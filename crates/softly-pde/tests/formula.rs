@@ -285,6 +285,10 @@ fn errors_point_at_the_place_and_suggest_a_name() {
         ["unknown name `σ` at column 1", "  σ + p", "  ^"]
     );
     assert!(error("p + q").to_string().ends_with("hint: known names are p, K, f, r, short, x, y, pi, sqrt, abs, exp, log, sin, cos, tanh, min, max, dx, dy, dxx, dyy, laplacian, grad, div, dot"));
+    // Fields that take the name of a coordinate are listed once.
+    let points = symbols(Grid::point(), &["x", "y"]);
+    let hint = compile("x + q", &points).unwrap_err().to_string();
+    assert!(hint.contains("known names are x, y, pi, sqrt"), "{hint}");
     assert_eq!(error("(p +\n\tK").to_string(), "this parenthesis is never closed at column 1\n  (p +  K\n  ^");
     assert_eq!(
         error("K*sqrt(2*grad(p))").to_string(),

@@ -16,7 +16,8 @@ use crate::generate::Trained;
 use crate::generators::Generator;
 use crate::npy;
 use crate::parameter::to_vec_f64;
-use crate::point_metrics::{Cloud, Curve, PointMetrics, Summary};
+use crate::point_eval::{PointEval, Truth, cloud};
+use crate::point_metrics::{PointMetrics, Summary};
 use crate::random::{Purpose, Stream};
 use crate::reporter::Reporter;
 use crate::study_scale::StudyScale;
@@ -70,9 +71,6 @@ impl CircleStudy {
         for &seed in &self.seeds {
             for &(data, curve) in &self.curves {
                 let sweep = ["chop-pi4", "chop-pi3"].contains(&data);
-                if sweep && seed != self.seeds[0] {
-                    continue;
-                }
                 // The sweep over the angle is about the methods, not about the learning rate.
                 let methods = self.methods.iter().filter(|method| !(sweep && method.ends_with("-tuned")));
                 for &method in methods {
@@ -83,6 +81,11 @@ impl CircleStudy {
             }
         }
         cells
+    }
+
+    /// How a model of `curve` is measured.
+    fn eval(&self, curve: Shape) -> PointEval {
+        PointEval { curve, noise: 0.0, sets: self.sets, points: self.points }
     }
 
     /// The preset behind the study.
@@ -362,6 +365,7 @@ fn run_cell(
     let trained_info: RunInfo = serde_json::from_str(&read_text(&folder.info())?)
         .map_err(|e| Error::input(folder.info().display(), format!("is damaged: {e}")))?;
     let trained = Trained::load(&folder.path, device)?;
+    let eval = study.eval(cell.curve);
     let row = |method: String, guidance: Option<f64>| -> Result<Row> {
         let start = Instant::now();
         let mut sampler = config.sampler.clone();
@@ -377,17 +381,11 @@ fn run_cell(
                 *credit = credit.fract();
             }
         };
-        let indices: Vec<u64> = (0..(study.sets * study.points) as u64).collect();
-        let values = trained.generate(&sampler, cell.seed, &indices, study.points, device, stop, &advance)?;
-        let points: Cloud = values.chunks_exact(2).map(|p| [p[0], p[1]]).collect();
+        let values = trained.generate(&sampler, cell.seed, &eval.indices(), study.points, device, stop, &advance)?;
         let file = folder.path.join(format!("samples-{}.npy", method.replace(' ', "-")));
         npy::write_f32(&file, &[study.points, 2], values[..2 * study.points].iter().map(|&v| v as f32))?;
-        let pairs: Vec<(Cloud, Cloud)> = points
-            .chunks_exact(study.points)
-            .enumerate()
-            .map(|(set, points)| (points.to_vec(), true_points(cell.curve, study.points, 0, set as u64)))
-            .collect();
-        let metrics = PointMetrics::over(&pairs, &curve_of(cell.curve))
+        let metrics = eval
+            .measure(&cloud(&values))
             .map_err(|e| Error::input(folder.path.display(), format!("samples cannot be measured: {e}")))?;
         Ok(Row {
             data: cell.data.into(),
@@ -410,23 +408,9 @@ fn run_cell(
     Ok(CellResult { rows, gamma: gamma_curve(&trained, cell, device) })
 }
 
-/// Independent true points of a curve; `which` separates references (0) from floors (1, 2).
-fn true_points(curve: Shape, n: usize, which: u64, set: u64) -> Cloud {
-    let mut stream = Stream::new(1_000 + which, Purpose::Metric, set);
-    (0..n).map(|_| curve.sample(0.0, &mut stream)).collect()
-}
-
-/// The curve as a polyline fine enough for distances of 1e-6.
-pub fn curve_of(shape: Shape) -> Curve {
-    Curve::new(4096, |t| shape.point(std::f64::consts::TAU * t - std::f64::consts::PI))
-}
-
 fn floor(study: &CircleStudy, data: &str, curve: Shape) -> Result<Floor> {
-    let pairs: Vec<(Cloud, Cloud)> = (0..study.sets as u64)
-        .map(|set| (true_points(curve, study.points, 1, set), true_points(curve, study.points, 2, set)))
-        .collect();
-    let metrics = PointMetrics::over(&pairs, &curve_of(curve))
-        .map_err(|e| Error::input("floor", format!("true points cannot be measured: {e}")))?;
+    let (_, metrics) =
+        study.eval(curve).floor().map_err(|e| Error::input("floor", format!("true points cannot be measured: {e}")))?;
     Ok(Floor { data: data.into(), metrics })
 }
 
@@ -435,7 +419,8 @@ fn gamma_curve(trained: &Trained, cell: &Cell, device: &Device) -> Vec<GammaPoin
     let n = 512;
     let levels = (0..25).map(|i| 0.002 * (80.0f64 / 0.002).powf(f64::from(i) / 24.0));
     let at = |sigma: f64| -> Option<GammaPoint> {
-        let clean = true_points(cell.curve, n, 3, 0);
+        let probe = PointEval { curve: cell.curve, noise: 0.0, sets: 1, points: n };
+        let clean = probe.true_points(Truth::Probe, 0);
         let mut stream = Stream::new(0, Purpose::Metric, 0);
         let noisy: Vec<f32> = clean.into_iter().flatten().map(|v| (v + sigma * stream.normal()) as f32).collect();
         let x: Tensor<4> = Tensor::from_data(TensorData::new(noisy, [n, 2, 1, 1]), device);
@@ -457,21 +442,11 @@ fn seed_means(rows: &[Row]) -> Vec<SeedMean> {
     }
     let mean = |(data, method): (String, String)| {
         let same: Vec<&Row> = rows.iter().filter(|r| r.data == data && r.method == method).collect();
-        let over = |pick: fn(&PointMetrics<Summary>) -> Summary| {
-            if let [only] = same[..] {
-                return pick(&only.metrics);
-            }
-            Summary::of(&same.iter().map(|r| pick(&r.metrics).mean).collect::<Vec<_>>())
-        };
-        let metrics = PointMetrics {
-            curve_mean: over(|m| m.curve_mean),
-            curve_median: over(|m| m.curve_median),
-            curve_p99: over(|m| m.curve_p99),
-            radial_w1: over(|m| m.radial_w1),
-            angular_w1: over(|m| m.angular_w1),
-            w1: over(|m| m.w1),
-            sliced_w1: over(|m| m.sliced_w1),
-        };
+        let metrics: Vec<PointMetrics<Summary>> = same.iter().map(|r| r.metrics).collect();
+        let metrics = PointMetrics::combined(&metrics, |of_seeds| match of_seeds {
+            [only] => *only,
+            several => Summary::of(&several.iter().map(|s| s.mean).collect::<Vec<_>>()),
+        });
         let paper_w1 = paper_w1(&data, &method);
         SeedMean {
             seeds: same.len(),

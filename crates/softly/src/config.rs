@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use crate::constraint::ConstraintConfig;
+use crate::constraint::{ConstraintConfig, ParameterConfig};
 use crate::direction::DirectionKind;
 use crate::error::{Error, Result, nearest};
 use crate::files::read_text;
@@ -219,6 +219,18 @@ pub const PRESETS: &[(&str, &str)] = &[
     ("helmholtz-paper", include_str!("../../../presets/helmholtz-paper.toml")),
 ];
 
+/// How a soft constraint is trained on a frozen denoiser unless a configuration says otherwise.
+const ADAPTING: &str = "
+[train]
+iterations = 600
+batch = 64
+rate = 2e-3
+schedule = { kind = 'cosine', warmup = 20 }
+ema = { kind = 'constant', decay = 0.99 }
+log_every = 20
+checkpoint_every = 200
+";
+
 /// The text of a preset.
 pub fn preset(name: &str) -> Result<&'static str> {
     PRESETS.iter().find(|(n, _)| *n == name).map(|(_, text)| *text).ok_or_else(|| {
@@ -258,6 +270,11 @@ impl Layers {
         let table: Table = toml::from_str(text).map_err(|e| parse_error(place, &e))?;
         merge(&mut self.table, table);
         Ok(self)
+    }
+
+    /// Adds the training settings that suit the few weights of a soft constraint on a frozen denoiser.
+    pub fn adapting(self) -> Result<Self> {
+        self.text(ADAPTING, "adapting")
     }
 
     /// Lays the named method's table over what is there.
@@ -308,8 +325,11 @@ fn merge(lower: &mut Table, upper: Table) {
     for (key, value) in upper {
         match (lower.get_mut(&key), value) {
             (Some(Value::Table(old)), Value::Table(new)) => {
-                let replaced =
-                    ["kind", "shape"].iter().any(|tag| new.get(*tag).is_some_and(|v| old.get(*tag) != Some(v)));
+                let other = |tag: &str| new.get(tag).is_some_and(|v| old.get(tag) != Some(v));
+                // A parameter of a constraint is a table of one key, which says what it is.
+                let parameter = old.len() == 1 && new.len() == 1;
+                let replaced = ["kind", "shape"].into_iter().any(other)
+                    || parameter && ["file", "normal", "learn"].into_iter().any(other);
                 if replaced { *old = new } else { merge(old, new) }
             }
             (_, value) => {
@@ -360,9 +380,15 @@ impl Config {
             // Checked with the grid when it is built.
             BackboneConfig::Unet(_) => {}
         }
-        let levels = matches!(self.denoiser.backbone, BackboneConfig::LevelMlp { .. });
-        if levels != (self.denoiser.precondition == PreconditionKind::Ddpm) {
-            return Err(Error::input("denoiser.backbone", "`level-mlp` and the precondition `ddpm` go together only"));
+        let ddpm = self.denoiser.precondition == PreconditionKind::Ddpm;
+        if !ddpm && matches!(self.denoiser.backbone, BackboneConfig::LevelMlp { .. }) {
+            return Err(Error::input("denoiser.backbone", "`level-mlp` goes with the precondition `ddpm` only"));
+        }
+        if ddpm && self.ddpm_levels().is_none() {
+            return Err(Error::input(
+                "denoiser.precondition",
+                "`ddpm` needs the backbone `level-mlp`, or `unet` with objective.noise of the kind `cosine`",
+            ));
         }
         match self.objective.noise {
             NoiseDist::LogNormal { std, .. } => positive("objective.noise.std", std)?,
@@ -376,6 +402,9 @@ impl Config {
         }
         if let Weight::MinSnr { max } = self.objective.weight {
             positive("objective.weight.max", max)?;
+        }
+        if self.objective.base_loss != 0.0 {
+            positive("objective.base_loss", self.objective.base_loss)?;
         }
         self.check_sampler(positive)?;
         at_least_one("train.iterations", self.train.iterations)?;
@@ -394,7 +423,26 @@ impl Config {
         if let (None, Some((place, _))) = (&self.constraint, needs.iter().find(|(_, used)| *used)) {
             return Err(Error::input(place, "needs a [constraint] table, and there is none"));
         }
+        self.check_parameters()?;
         self.check_scd(positive)
+    }
+
+    fn check_parameters(&self) -> Result<()> {
+        let parameters = |c: Option<&ConstraintConfig>| c.map_or_else(Default::default, |c| c.parameters.clone());
+        if let Some((name, _)) = parameters(self.truth.as_ref()).iter().find(|(_, p)| !p.is_fixed()) {
+            return Err(Error::input(format!("truth.parameters.{name}"), "the truth is neither drawn nor learned")
+                .hint("give a number"));
+        }
+        let given = parameters(self.constraint.as_ref());
+        let learned = given.iter().find(|(_, p)| matches!(p, ParameterConfig::Learn { .. }));
+        let used = self.objective.regulariser.is_some() || self.sampler.guidance.is_some();
+        match (learned, &self.denoiser.scd) {
+            (Some((name, _)), None) if used => {
+                Err(Error::input(format!("constraint.parameters.{name}"), "is learned with γ, and there is none")
+                    .hint("give a number, or add a [denoiser.scd] table"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_scd(&self, positive: impl Fn(&str, f64) -> Result<()>) -> Result<()> {
@@ -407,6 +455,11 @@ impl Config {
             && !(lambda.is_finite() && lambda >= 0.0)
         {
             return Err(Error::input("denoiser.scd.lambda", format!("expected a number ≥ 0, found {lambda}")));
+        }
+        if scd.detach_base && self.objective.base_loss == 0.0 {
+            let problem =
+                "keeps the loss from the base denoiser, which then learns from objective.base_loss alone: it is 0";
+            return Err(Error::input("denoiser.scd.detach_base", problem).hint("set objective.base_loss=1"));
         }
         let place = "denoiser.scd.directions";
         if scd.directions.is_empty() {
@@ -434,6 +487,16 @@ impl Config {
         }
     }
 
+    /// Noise levels of a network that knows only those of a cosine DDPM schedule; `None` for all others.
+    pub fn ddpm_levels(&self) -> Option<usize> {
+        match (self.denoiser.precondition, &self.denoiser.backbone, &self.objective.noise) {
+            (PreconditionKind::Edm, ..) => None,
+            (_, BackboneConfig::LevelMlp { levels, .. }, _) => Some(*levels),
+            (_, BackboneConfig::Unet(_), NoiseDist::Cosine { steps, .. }) => Some(*steps),
+            _ => None,
+        }
+    }
+
     fn check_sampler(&self, positive: impl Fn(&str, f64) -> Result<()>) -> Result<()> {
         let s = &self.sampler;
         positive("sampler.sigma_min", s.sigma_min)?;
@@ -446,8 +509,8 @@ impl Config {
             let problem = format!("expected sigma_min < sigma_max, found {} and {}", s.sigma_min, s.sigma_max);
             return Err(Error::input("sampler.sigma_min", problem));
         }
-        if let (BackboneConfig::LevelMlp { levels, .. }, Solver::Ancestral) = (&self.denoiser.backbone, s.solver)
-            && *levels != s.steps
+        if let (Some(levels), Solver::Ancestral) = (self.ddpm_levels(), s.solver)
+            && levels != s.steps
         {
             let problem = format!("the network knows {levels} noise levels, the sampler has {} steps", s.steps);
             return Err(Error::input("sampler.steps", problem));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 use softly_pde::algebra::{Algebra, Binary, F64Algebra, Value};
 use softly_pde::derivative::Scheme;
@@ -14,6 +14,8 @@ use softly_pde::program::{Program, Tape};
 
 use crate::absolute_algebra::AbsoluteAlgebra;
 use crate::error::{Error, Result, nearest};
+use crate::parameter::Visitor;
+use crate::runtime_parameter::{RuntimeParameters, Source};
 use crate::tensor_algebra::{Constants, TensorAlgebra, TensorValue};
 use crate::units::Units;
 
@@ -114,17 +116,38 @@ impl Region {
 
 /// A parameter's value as written in a configuration file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "expected a number, a formula in quotes, { file = \"array.npy\" }, { normal = [mean, std] } or { learn = start }"
+)]
 pub enum ParameterConfig {
     /// A number.
     Number(f64),
-    /// A formula of the coordinates and of number parameters.
+    /// A formula of the coordinates and of other parameters that are no formulas or files.
     Formula(String),
     /// An array file `[H, W]`.
     File {
         /// Path of a `.npy` file.
         file: PathBuf,
     },
+    /// A number that is drawn anew for every sample and evaluation; metrics take its mean.
+    Normal {
+        /// Mean and standard deviation.
+        normal: [f64; 2],
+    },
+    /// A number that is learned together with γ; metrics take the start unless `[truth]` says better.
+    Learn {
+        /// The first value.
+        learn: f64,
+    },
+}
+
+impl ParameterConfig {
+    /// Whether the value is known without a model.
+    pub fn is_fixed(&self) -> bool {
+        !matches!(self, Self::Normal { .. } | Self::Learn { .. })
+    }
 }
 
 /// ‖R‖ of one sample's residuals.
@@ -186,6 +209,7 @@ pub struct SoftConstraint {
     /// Nodes that count, over all parts.
     nodes: usize,
     pub(crate) constants: Constants,
+    parameters: RuntimeParameters,
 }
 
 pub(crate) struct Field {
@@ -197,7 +221,7 @@ pub(crate) struct Field {
 impl SoftConstraint {
     /// Compiles `config` for data whose channels are `channels` on `grid`, normalised by `units`.
     pub fn new(config: &ConstraintConfig, channels: &[String], grid: &Grid, units: &Units) -> Result<Self> {
-        let symbols = config.symbols(grid)?;
+        let (symbols, parameters) = config.symbols(grid)?;
         let fields = config.fields.iter().map(|name| {
             let channel = channels.iter().position(|c| c == name).ok_or_else(|| {
                 Error::input(
@@ -243,7 +267,24 @@ impl SoftConstraint {
             channels: channels.len(),
             nodes,
             constants: Constants::default(),
+            parameters,
         })
+    }
+
+    /// The same constraint with the learned parameters of `other`, of which it is a variation: they are learned as one.
+    #[must_use]
+    pub fn sharing_parameters_of(self, other: &Self) -> Self {
+        Self { parameters: other.parameters.clone(), ..self }
+    }
+
+    /// Puts learned parameters on `device`, which may track their gradients. All that share them see that.
+    pub fn move_to(&self, device: &Device) {
+        self.parameters.move_to(device);
+    }
+
+    /// Visits learned parameters, see [`Parameters::visit`](crate::parameter::Parameters::visit).
+    pub fn visit(&self, prefix: &str, visit: &mut Visitor<'_>) {
+        self.parameters.visit(prefix, visit);
     }
 
     /// The grid that the constraint lives on.
@@ -295,7 +336,7 @@ impl SoftConstraint {
     /// The same in another norm than the constraint's own.
     pub fn norm_and_gradient_in(&self, norm: Norm, x: &Tensor<4>) -> (Tensor<1>, Tensor<4>) {
         let algebra = TensorAlgebra::new(&self.grid, &self.constants, x);
-        let tapes = self.tapes(&algebra, x);
+        let tapes = self.tapes(&algebra, &self.inputs(x));
         let residuals: Vec<Tensor<3>> =
             self.parts.iter().zip(&tapes).map(|(part, tape)| part.weighted(&algebra, tape.output(), x)).collect();
         let value = self.norm_of(norm, &residuals);
@@ -320,7 +361,12 @@ impl SoftConstraint {
         let x = &x.clone().without_autodiff();
         let absolute = AbsoluteAlgebra(TensorAlgebra::new(&self.grid, &self.constants, x));
         let algebra = &absolute.0;
-        let tapes = self.tapes(algebra, x);
+        let inputs = self.inputs(x).into_iter().map(|input| match input {
+            // A learned parameter would bring its graph along.
+            TensorValue::Tensor(tensor) => TensorValue::Tensor(tensor.without_autodiff()),
+            number @ TensorValue::Number(_) => number,
+        });
+        let tapes = self.tapes(algebra, &inputs.collect::<Vec<_>>());
         let ones: Vec<_> = self.fields.iter().map(|field| Some(TensorValue::Number(field.scale.abs()))).collect();
         let seeds = self.parts.iter().zip(&tapes).map(|(part, tape)| {
             let reach = part.program.tangent(&absolute, tape, &ones).unwrap_or(TensorValue::Number(0.0));
@@ -339,10 +385,9 @@ impl SoftConstraint {
         bound.max_pair((mean * 1e-3).clamp_min(1e-20)).recip()
     }
 
-    /// Every formula's intermediate values at `x`.
-    fn tapes(&self, algebra: &TensorAlgebra<'_>, x: &Tensor<4>) -> Vec<Tape<TensorValue>> {
-        let inputs = self.inputs(x);
-        self.parts.iter().map(|part| part.program.forward(algebra, &inputs)).collect()
+    /// Every formula's intermediate values.
+    fn tapes(&self, algebra: &TensorAlgebra<'_>, inputs: &[TensorValue]) -> Vec<Tape<TensorValue>> {
+        self.parts.iter().map(|part| part.program.forward(algebra, inputs)).collect()
     }
 
     /// Σ Jᵀ·seed over all parts for every field, as `algebra` multiplies; one seed `[N, H, W]` per part.
@@ -394,7 +439,7 @@ impl SoftConstraint {
         }
     }
 
-    /// The fields in physical units, `[N, H, W]` each.
+    /// What the formulas take: the fields in physical units, `[N, H, W]` each, then the run-time parameters.
     pub(crate) fn inputs(&self, x: &Tensor<4>) -> Vec<TensorValue> {
         let [n, _, h, w] = x.dims();
         let field = |f: &Field| {
@@ -402,7 +447,8 @@ impl SoftConstraint {
             let scaled = if f.scale == 1.0 { channel } else { channel * f.scale };
             TensorValue::Tensor(if f.mean == 0.0 { scaled } else { scaled + f.mean })
         };
-        self.fields.iter().map(field).collect()
+        let algebra = TensorAlgebra::new(&self.grid, &self.constants, x);
+        self.fields.iter().map(field).chain(self.parameters.values(&algebra, x)).collect()
     }
 
     /// Adjoints per field → the gradient by channel `[N, C, H, W]`, in normalised units.
@@ -422,7 +468,8 @@ impl SoftConstraint {
     /// Every weighted residual value of one sample in f64; `fields` are physical, row-major, in the config's order.
     pub fn residual_values(&self, fields: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let algebra = F64Algebra::new(self.grid.clone());
-        let inputs: Vec<Value> = fields.iter().map(|f| Value::from(f.clone())).collect();
+        let inputs: Vec<Value> =
+            fields.iter().map(|f| Value::from(f.clone())).chain(self.parameters.numbers(&algebra)).collect();
         let values = |part: &Part| {
             let values = part.program.forward(&algebra, &inputs).output().broadcast(self.grid.len());
             match &part.weights {
@@ -476,21 +523,23 @@ impl ConstraintConfig {
         }
     }
 
-    /// What the names in the formulas mean on `grid`.
-    fn symbols(&self, grid: &Grid) -> Result<Symbols> {
+    /// What the names in the formulas mean on `grid`, and where run-time parameters get their values.
+    fn symbols(&self, grid: &Grid) -> Result<(Symbols, RuntimeParameters)> {
         if self.fields.is_empty() {
             return Err(Error::input("constraint.fields", "no field is named"));
         }
         if self.residuals().is_empty() {
             return Err(Error::input("constraint.residual", "no formula is given"));
         }
+        let place = |name: &str| format!("constraint.parameters.{name}");
         for (i, name) in self.fields.iter().enumerate() {
             if self.fields[..i].contains(name) {
                 return Err(Error::input("constraint.fields", format!("`{name}` is named twice")));
             }
             if self.parameters.contains_key(name) {
-                let place = format!("constraint.parameters.{name}");
-                return Err(Error::input(place, format!("`{name}` is a field already")).hint("rename the parameter"));
+                return Err(
+                    Error::input(place(name), format!("`{name}` is a field already")).hint("rename the parameter")
+                );
             }
         }
         let mut symbols = Symbols::new(grid.clone(), self.stencil);
@@ -505,33 +554,58 @@ impl ConstraintConfig {
             }
         }
         // Numbers first, so that formulas may use them.
+        let mut sources = BTreeMap::new();
         for (name, parameter) in &self.parameters {
-            if let ParameterConfig::Number(number) = parameter {
-                symbols.parameters.insert(name.clone(), Parameter::Number(*number));
-            }
+            let finite = |numbers: &[f64]| match numbers.iter().find(|number| !number.is_finite()) {
+                Some(number) => Err(Error::input(place(name), format!("expected finite numbers, found {number}"))),
+                None => Ok(()),
+            };
+            let meaning = match parameter {
+                ParameterConfig::Number(number) => Parameter::Number(*number),
+                ParameterConfig::Normal { normal: [mean, std] } => {
+                    finite(&[*mean, *std])?;
+                    if *std < 0.0 {
+                        let problem = format!("expected a standard deviation ≥ 0, found {std}");
+                        return Err(Error::input(place(name), problem));
+                    }
+                    sources.insert(name.clone(), Source::Drawn { mean: *mean, std: *std });
+                    Parameter::Runtime
+                }
+                ParameterConfig::Learn { learn } => {
+                    finite(&[*learn])?;
+                    sources.insert(name.clone(), Source::learned(*learn));
+                    Parameter::Runtime
+                }
+                ParameterConfig::Formula(_) | ParameterConfig::File { .. } => continue,
+            };
+            symbols.parameters.insert(name.clone(), meaning);
         }
         let numbers = symbols.clone();
         for (name, parameter) in &self.parameters {
-            let place = format!("constraint.parameters.{name}");
-            let array = match parameter {
-                ParameterConfig::Number(_) => continue,
+            let meaning = match parameter {
                 ParameterConfig::Formula(text) => {
-                    formula::evaluate_constant(text, &numbers).map_err(|e| Error::input(&place, format!("{e}")))?
+                    let wrong = |e| Error::input(place(name), format!("{e}"));
+                    let program = formula::compile(text, &numbers).map_err(wrong)?;
+                    if (0..sources.len()).any(|slot| program.uses(slot)) {
+                        sources.insert(name.clone(), Source::Computed(program.into()));
+                        Parameter::Runtime
+                    } else {
+                        Parameter::Array(formula::evaluate_constant(text, &numbers).map_err(wrong)?.into())
+                    }
                 }
                 ParameterConfig::File { file } => {
                     let array = crate::npy::read(file)?;
                     if array.shape != [grid.rows, grid.cols] {
-                        return Err(Error::input(
-                            file.display(),
-                            format!("{place} needs an array [{}, {}], found {:?}", grid.rows, grid.cols, array.shape),
-                        ));
+                        let expected = format!("{} needs an array [{}, {}]", place(name), grid.rows, grid.cols);
+                        return Err(Error::input(file.display(), format!("{expected}, found {:?}", array.shape)));
                     }
-                    array.values
+                    Parameter::Array(array.values.into())
                 }
+                _ => continue,
             };
-            symbols.parameters.insert(name.clone(), Parameter::Array(array.into()));
+            symbols.parameters.insert(name.clone(), meaning);
         }
         symbols.fields.clone_from(&self.fields);
-        Ok(symbols)
+        Ok((symbols, RuntimeParameters(sources)))
     }
 }

@@ -1,5 +1,7 @@
 //! Data: samples of one or several fields on a grid.
 
+use std::collections::BTreeMap;
+
 use rayon::prelude::*;
 use softly_pde::grid::Grid;
 
@@ -122,6 +124,24 @@ impl Dataset {
                 (Units { mean, scale: std.iter().map(|s| s / sigma_data).collect() }, sigma_data)
             }
         }
+    }
+
+    /// For each field that is positive in all training data the value that one in a thousand of its values is below.
+    pub fn floors(&self) -> BTreeMap<String, f64> {
+        let nodes = self.grid.len();
+        let floor = |(channel, name): (usize, &String)| {
+            let samples = self.train.chunks_exact(self.sample_len());
+            let values = || samples.clone().flat_map(|sample| &sample[channel * nodes..(channel + 1) * nodes]).copied();
+            if !values().all(|v| v > 0.0) {
+                return None;
+            }
+            // A million values are enough for a quantile.
+            let stride = (self.train.len() / self.fields.len()).div_ceil(1 << 20).max(1);
+            let mut some: Vec<f32> = values().step_by(stride).collect();
+            let rank = some.len() / 1000;
+            (!some.is_empty()).then(|| (name.clone(), f64::from(*some.select_nth_unstable_by(rank, f32::total_cmp).1)))
+        };
+        self.fields.iter().enumerate().filter_map(floor).collect()
     }
 
     /// Samples with the given indices, normalised by `units`, `[N, C, H, W]` row-major.

@@ -226,6 +226,9 @@ pub fn generate(plan: &Plan, folder: &Path, stop: &AtomicBool, reporter: &dyn Re
             return Err(Error::input(place, "expected at least 1 sample, found 0"));
         }
     }
+    if i64::try_from(plan.seed).is_err() {
+        return Err(Error::input("data.seed", format!("expected at most {}, found {}", i64::MAX, plan.seed)));
+    }
     let partial = folder.join(".partial");
     if folder.join("dataset.toml").exists() {
         let finished = DatasetFolder::open(folder)?;
@@ -269,28 +272,45 @@ pub fn generate(plan: &Plan, folder: &Path, stop: &AtomicBool, reporter: &dyn Re
         writing.save(&record)?;
         reporter.begin(plan.total() as u64, writing.done as u64);
         let mut safe = Instant::now();
-        while writing.done < plan.total() {
-            let (split, before) = plan.split_of(writing.done);
-            // Large enough to keep every thread busy, small enough to stop soon; nothing else depends on it.
-            let chunk = 64.max(8 * rayon::current_num_threads());
-            let first = writing.done - before;
-            let last = plan.count(split).min(first + chunk);
-            let samples: Vec<Result<Sample>> = (first..last)
-                .into_par_iter()
-                .map(|i| Ok(Sample::new(&maker.sample(split.purpose(), i as u64)?, writing.nodes)))
-                .collect();
-            writing.append(split, &samples.into_iter().collect::<Result<Vec<_>>>()?)?;
-            reporter.advance((last - first) as u64);
-            if stop.load(Ordering::Relaxed) && writing.done < plan.total() {
+        // Large enough to keep every thread busy, small enough to stop soon; nothing else depends on it.
+        let chunk = 64.max(8 * rayon::current_num_threads());
+        let mut made = writing.done;
+        let mut ready = (Split::Train, Vec::new());
+        loop {
+            let stopped = stop.load(Ordering::Relaxed);
+            let (split, before) = plan.split_of(made);
+            let first = made - before;
+            let last = if stopped { first } else { plan.count(split).min(first + chunk) };
+            // While one thread writes a chunk the others make the next one: two of them are in memory.
+            let nodes = writing.nodes;
+            let (written, samples): (_, Vec<Result<Sample>>) = rayon::join(
+                || -> Result<()> {
+                    let (split, samples) = &ready;
+                    writing.append(*split, samples)?;
+                    reporter.advance(samples.len() as u64);
+                    if safe.elapsed() > SAFE_EVERY {
+                        writing.save(&record)?;
+                        safe = Instant::now();
+                    }
+                    Ok(())
+                },
+                || {
+                    let make = |i| Ok(Sample::new(&maker.sample(split.purpose(), i as u64)?, nodes));
+                    (first..last).into_par_iter().map(make).collect()
+                },
+            );
+            written?;
+            if writing.done == plan.total() {
+                break;
+            }
+            if stopped {
                 writing.save(&record)?;
                 let (done, total) = (writing.done, plan.total());
                 let hint = format!("{done} of {total} samples are saved; run the same command again to go on");
                 return Err(Error::Interrupted { hint });
             }
-            if safe.elapsed() > SAFE_EVERY {
-                writing.save(&record)?;
-                safe = Instant::now();
-            }
+            made += last - first;
+            ready = (split, samples.into_iter().collect::<Result<_>>()?);
         }
         writing.save(&record)?;
         let description = writing.description();
@@ -316,8 +336,12 @@ struct Sample {
 
 impl Sample {
     fn new(values: &[f32], nodes: usize) -> Self {
+        let mut bytes = vec![0; 4 * values.len()];
+        for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
+            *bytes = value.to_le_bytes();
+        }
         Self {
-            bytes: values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            bytes,
             moments: values.chunks(nodes).map(|field| Moments::of(field.iter().map(|&v| f64::from(v)))).collect(),
         }
     }
@@ -403,9 +427,10 @@ impl<'a> Writing<'a> {
         }
         let width = 4 * self.nodes;
         for (field, (path, file)) in self.files[split as usize].iter_mut().enumerate() {
-            let bytes: Vec<u8> =
-                samples.iter().flat_map(|s| &s.bytes[field * width..(field + 1) * width]).copied().collect();
-            file.write_all(&bytes).map_err(Error::io("write", path))?;
+            for sample in samples {
+                let bytes = &sample.bytes[field * width..(field + 1) * width];
+                file.write_all(bytes).map_err(Error::io("write", path))?;
+            }
         }
         Ok(())
     }

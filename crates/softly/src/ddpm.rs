@@ -15,6 +15,8 @@ pub struct CosineSchedule {
     pub beta: Vec<f64>,
     /// ᾱ of each level: the running product of 1 − β.
     pub alpha_bar: Vec<f64>,
+    /// σ of each level, ascending.
+    sigma: Vec<f64>,
 }
 
 impl CosineSchedule {
@@ -26,14 +28,15 @@ impl CosineSchedule {
             (phase * std::f64::consts::FRAC_PI_2).cos().powi(2)
         };
         let beta: Vec<f64> = (0..steps).map(|t| (1.0 - curve(t + 1) / curve(t)).clamp(0.0, 0.999)).collect();
-        let alpha_bar = beta
+        let alpha_bar: Vec<f64> = beta
             .iter()
             .scan(1.0, |product, beta| {
                 *product *= 1.0 - beta;
                 Some(*product)
             })
             .collect();
-        Self { beta, alpha_bar }
+        let sigma = alpha_bar.iter().map(|a| ((1.0 - a) / a).sqrt()).collect();
+        Self { beta, alpha_bar, sigma }
     }
 
     /// Number of levels.
@@ -43,7 +46,7 @@ impl CosineSchedule {
 
     /// σ of level t: √((1−ᾱ)/ᾱ).
     pub fn sigma(&self, t: usize) -> f64 {
-        ((1.0 - self.alpha_bar[t]) / self.alpha_bar[t]).sqrt()
+        self.sigma[t]
     }
 
     /// ᾱ of the level below t; 1 below the first.
@@ -59,7 +62,7 @@ impl CosineSchedule {
 
     /// The level whose σ is nearest to `sigma` on a log scale.
     pub fn nearest_level(&self, sigma: f64) -> usize {
-        let above = (0..self.steps()).position(|t| self.sigma(t) >= sigma).unwrap_or(self.steps() - 1);
+        let above = self.sigma.partition_point(|&level| level < sigma).min(self.steps() - 1);
         if above > 0 && sigma * sigma < self.sigma(above) * self.sigma(above - 1) { above - 1 } else { above }
     }
 }
@@ -68,12 +71,22 @@ impl CosineSchedule {
 pub struct Ddpm {
     backbone: Box<dyn Backbone>,
     schedule: CosineSchedule,
+    label: Label,
+}
+
+/// How a network is told the noise level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Label {
+    /// The level's index.
+    Index,
+    /// ln(σ)/4 of the level.
+    LogSigma,
 }
 
 impl Ddpm {
-    /// Wraps `backbone`, whose noise input is the level's index.
-    pub fn new(backbone: Box<dyn Backbone>, steps: usize) -> Self {
-        Self { backbone, schedule: CosineSchedule::new(steps) }
+    /// Wraps `backbone`, which knows the levels of a schedule of `steps` steps.
+    pub fn new(backbone: Box<dyn Backbone>, steps: usize, label: Label) -> Self {
+        Self { backbone, schedule: CosineSchedule::new(steps), label }
     }
 }
 
@@ -86,7 +99,14 @@ impl Parameters for Ddpm {
 impl Denoiser for Ddpm {
     fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
         let dtype = x.dtype();
-        let levels: Vec<f64> = sigma.iter().map(|&s| self.schedule.nearest_level(s) as f64).collect();
+        let label = |&s: &f64| {
+            let level = self.schedule.nearest_level(s);
+            match self.label {
+                Label::Index => level as f64,
+                Label::LogSigma => self.schedule.sigma(level).ln() / 4.0,
+            }
+        };
+        let levels: Vec<f64> = sigma.iter().map(label).collect();
         // The input is scaled by the true σ, so that between levels only the level's label is rounded.
         let scaled = x.clone() * per_sample(sigma.iter().map(|s| 1.0 / (1.0 + s * s).sqrt()), &x);
         self.backbone.forward(scaled.cast(burn::tensor::DType::F32), &levels).cast(dtype)

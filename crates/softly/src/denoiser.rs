@@ -2,17 +2,32 @@
 
 use burn::tensor::{DType, Tensor, TensorData};
 
+use crate::dataset::Dataset;
 use crate::parameter::{Parameters, Visitor};
+use crate::units::Units;
 
 /// Estimates the clean field behind a noisy one.
 pub trait Denoiser: Parameters + Send + Sync {
     /// D(x; σ) ≈ E[x0 | x0 + σ·noise = x]. `x` is `[N, C, H, W]` with one σ per sample; so is the result.
     fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4>;
 
+    /// The same, and the estimate of the denoiser below if a soft constraint is put on one.
+    fn denoise_with_base(&self, x: Tensor<4>, sigma: &[f64]) -> (Tensor<4>, Option<Tensor<4>>) {
+        (self.denoise(x, sigma), None)
+    }
+
+    /// Visits the parameters below a soft constraint: all, if there is none. Names are those of a visit without prefix.
+    fn visit_base(&mut self, visit: &mut Visitor<'_>) {
+        self.visit("", visit);
+    }
+
     /// The learned weight of the soft constraint at (x, σ), `[N, outputs]`, if there is one.
     fn gamma(&self, _x: Tensor<4>, _sigma: &[f64]) -> Option<Tensor<2>> {
         None
     }
+
+    /// Measures on the training data, which `units` normalise, what the denoiser has to know of them before it is trained.
+    fn measure(&mut self, _dataset: &Dataset, _units: &Units) {}
 
     /// u(σ), the learned log-variance of the denoising error at each noise level, `[N]`, if there is one.
     fn log_variance(&self, _sigma: &[f64]) -> Option<Tensor<1>> {

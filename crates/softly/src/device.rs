@@ -19,6 +19,9 @@ pub const NAMES: &[&str] = &[
     "rocm",
 ];
 
+/// Every GPU back end, each a cargo feature of that name.
+const GPUS: [&str; 5] = ["wgpu", "vulkan", "metal", "cuda", "rocm"];
+
 /// The device called `name`.
 pub fn by_name(name: &str) -> Result<Device> {
     match name {
@@ -33,15 +36,17 @@ pub fn by_name(name: &str) -> Result<Device> {
         "cuda" => Ok(Device::cuda(0usize)),
         #[cfg(feature = "rocm")]
         "rocm" => Ok(Device::rocm(0usize)),
+        _ if GPUS.contains(&name) => {
+            let problem = format!("this build has no device `{name}`; it has: {}", NAMES.join(", "));
+            Err(Error::input("--device", problem)
+                .hint(format!("build with the cargo feature `{name}`: cargo build --release --features {name}")))
+        }
         _ => {
-            let gpu = ["wgpu", "vulkan", "metal", "cuda", "rocm"].contains(&name);
-            let hint = if gpu {
-                format!("build with `--features {name}`")
-            } else {
-                nearest(name, NAMES.iter().copied()).map_or(String::new(), |n| format!("did you mean `{n}`?"))
-            };
-            Err(Error::input("--device", format!("this build has no device `{name}`; it has: {}", NAMES.join(", ")))
-                .hint(hint))
+            let known = || std::iter::once("cpu").chain(GPUS);
+            let problem =
+                format!("there is no device `{name}`; expected one of {}", known().collect::<Vec<_>>().join(", "));
+            let hint = nearest(name, known()).map_or(String::new(), |n| format!("did you mean `{n}`?"));
+            Err(Error::input("--device", problem).hint(hint))
         }
     }
 }
@@ -49,4 +54,23 @@ pub fn by_name(name: &str) -> Result<Device> {
 /// The precision of a sampler's state on `device`: f64 where the device has it.
 pub fn state_dtype(device: &Device) -> DType {
     if device.supports_dtype(DType::F64) { DType::F64 } else { DType::F32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_have_names_and_missing_ones_say_why() {
+        for name in NAMES {
+            by_name(name).unwrap();
+        }
+        assert_eq!(by_name("cpu").unwrap(), Device::flex());
+        for name in GPUS.iter().filter(|name| !NAMES.contains(name)) {
+            let said = by_name(name).unwrap_err().to_string();
+            assert!(said.contains("--device") && said.contains(&format!("--features {name}")), "{said}");
+        }
+        assert!(by_name("cdua").unwrap_err().to_string().contains("did you mean `cuda`?"));
+        assert!(by_name("toaster").unwrap_err().to_string().contains("expected one of cpu, wgpu"));
+    }
 }

@@ -3,8 +3,10 @@
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
+use crate::dataset::Dataset;
 use crate::denoiser::Precondition;
 use crate::parameter::Visitor;
+use crate::units::Units;
 
 /// A direction v(D) in which the estimate of a base denoiser may be moved.
 pub trait Direction: Send + Sync {
@@ -12,6 +14,9 @@ pub trait Direction: Send + Sync {
     ///
     /// In ordinary tensor operations: training and the likelihood differentiate through it.
     fn at(&self, base: &Tensor<4>, sigma: &[f64], at: &[Precondition]) -> Tensor<4>;
+
+    /// Measures on the training data, which `units` normalise, what the direction has to know of them.
+    fn measure(&mut self, _dataset: &Dataset, _units: &Units) {}
 
     /// Visits what was measured on the data and has to be saved with a model, see
     /// [`Parameters::visit`](crate::parameter::Parameters::visit). Most directions have nothing of the kind.

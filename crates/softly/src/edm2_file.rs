@@ -1,5 +1,6 @@
 //! Weights of EDM2 networks from elsewhere: PyTorch's names and layout, the architecture in the file's header.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -48,6 +49,7 @@ pub fn snapshot(mut file: TensorFile, path: &Path) -> Result<Snapshot> {
         fields: (0..fields).map(|i| format!("field{i}")).collect(),
         grid: Grid::unit(resolution, resolution),
         units: Units::identity(fields),
+        floors: BTreeMap::new(),
     };
     Ok(Snapshot { blueprint: Blueprint { config, data }, step: 0, weights: file.tensors })
 }

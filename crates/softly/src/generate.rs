@@ -26,6 +26,16 @@ pub struct Trained {
     pub model: Model,
 }
 
+/// A snapshot file itself, or that of a run folder.
+pub fn snapshot_file(path: &Path) -> Result<PathBuf> {
+    let file = if path.is_dir() { RunFolder::new(path).snapshot() } else { path.to_path_buf() };
+    if path.is_dir() && !file.exists() {
+        return Err(Error::input(path.display(), "this run has no snapshot yet")
+            .hint("finish the training: run the same command again"));
+    }
+    Ok(file)
+}
+
 impl Trained {
     /// Loads a snapshot file, or the snapshot of a run folder.
     pub fn load(path: &Path, device: &Device) -> Result<Self> {
@@ -34,11 +44,7 @@ impl Trained {
 
     /// The same weights under changed settings (`a.b=c`), for example a guidance scale or another constraint.
     pub fn load_with(path: &Path, settings: &[String], device: &Device) -> Result<Self> {
-        let file = if path.is_dir() { RunFolder::new(path).snapshot() } else { path.to_path_buf() };
-        if path.is_dir() && !file.exists() {
-            return Err(Error::input(path.display(), "this run has no snapshot yet")
-                .hint("finish the training: run the same `softly train` command again"));
-        }
+        let file = snapshot_file(path)?;
         let mut snapshot = Snapshot::read(&file)?;
         let place = file.display().to_string();
         if !settings.is_empty() {

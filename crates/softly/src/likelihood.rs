@@ -18,6 +18,12 @@
 //! (x_t − √ᾱ x̂0)/√(1−ᾱ) = (x − x̂0)/σ, is what [`crate::ddpm::Ddpm`] does to be a denoiser at all. What remains is that its
 //! network knows single noise levels only, so the integral goes from level to level: [`Integrator::Cosine`].
 //!
+//! **Jumps.** The formula needs a flow that is unique in both directions. A correction that jumps (the signs of an L1
+//! norm, the scale `unit`, a residual with a kink) can gather paths on the jump: seen downwards that is mass without a
+//! density, seen upwards a region that no sample comes from, where −log p is infinite and what is computed grows with
+//! the accuracy. [`LikelihoodReport::forced_steps`] counts the steps that hit such places; if there are many, trust the
+//! bound of [`crate::denoising_loss`], which asks nothing of the denoiser but its error.
+//!
 //! **How.** x moves along straight lines in σ where the data are narrow and stands still where they are wide, so its
 //! path is solved in σ. The trace is constant in both, so it is integrated in ln σ, over the nodes that the path
 //! visits: one trace per step, and the stages within a step need no derivative. The state is f64 around the network's
@@ -29,7 +35,7 @@ use burn::tensor::Device;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{BackboneConfig, Config};
+use crate::config::Config;
 use crate::ddpm::CosineSchedule;
 use crate::denoiser::Denoiser;
 use crate::error::{Error, Result};
@@ -181,9 +187,9 @@ impl Likelihood {
     /// The settings that suit a model of this configuration: its sampler's σmin and σmax, and its noise levels if it
     /// knows single ones only.
     pub fn for_model(config: &Config) -> Self {
-        let integrator = match config.denoiser.backbone {
-            BackboneConfig::LevelMlp { levels, .. } => Integrator::Cosine { levels },
-            _ => Self::default().integrator,
+        let integrator = match config.ddpm_levels() {
+            Some(levels) => Integrator::Cosine { levels },
+            None => Self::default().integrator,
         };
         let (sigma_min, sigma_max) = (config.sampler.sigma_min, config.sampler.sigma_max);
         Self { sigma_min, sigma_max, integrator, ..Self::default() }

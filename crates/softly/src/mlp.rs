@@ -1,6 +1,6 @@
 //! Small networks for points: the toy study's backbone, PIDM's original one, and the two-layer network behind gamma.
 
-use burn::tensor::{Device, Int, Tensor, TensorData, activation};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::denoiser::Backbone;
 use crate::ops;
@@ -12,12 +12,15 @@ pub const EMBEDDING: usize = 8;
 
 /// Fourier features of a noise input c: √2·[cos(ω c), sin(ω c)] with ω = π·{¼, ½, 1, 2}; `[N, 8]`.
 pub fn noise_embedding(noise: &[f64], device: &Device) -> Tensor<2> {
-    let features = noise.iter().flat_map(|&c| {
+    let features = |c: f64| -> [f32; EMBEDDING] {
         let waves = [0.25, 0.5, 1.0, 2.0].map(|w| std::f64::consts::PI * w * c);
-        let all = waves.map(f64::cos).into_iter().chain(waves.map(f64::sin));
-        all.map(|v| (std::f64::consts::SQRT_2 * v) as f32)
-    });
-    let values: Vec<f32> = features.collect();
+        std::array::from_fn(|i| {
+            (std::f64::consts::SQRT_2 * if i < 4 { waves[i].cos() } else { waves[i - 4].sin() }) as f32
+        })
+    };
+    // A sampler has the same noise level in the whole batch.
+    let runs = noise.chunk_by(|a, b| a == b);
+    let values: Vec<f32> = runs.flat_map(|run| std::iter::repeat_n(features(run[0]), run.len())).flatten().collect();
     Tensor::from_data(TensorData::new(values, [noise.len(), EMBEDDING]), &device.clone().without_autodiff())
 }
 
@@ -181,9 +184,12 @@ impl Backbone for LevelMlp {
         let device = x.device().without_autodiff();
         let levels = Tensor::<1, Int>::from_data(TensorData::new(levels, [dims[0]]), &device);
         let flat = x.reshape([dims[0], dims[1] * dims[2] * dims[3]]);
-        let first = self.first.forward(flat) * self.first_level.get().select(0, levels.clone());
-        let second = self.second.forward(activation::softplus(first, 1.0)) * self.second_level.get().select(0, levels);
-        self.last.forward(activation::softplus(second, 1.0)).reshape(dims)
+        let layer = |x: Tensor<2>, layer: &Linear, table: &Parameter<2>| {
+            let factor = table.get().select(0, levels.clone());
+            ops::linear_softplus(x, layer.weight.get(), layer.bias.get(), factor)
+        };
+        let hidden = layer(layer(flat, &self.first, &self.first_level), &self.second, &self.second_level);
+        self.last.forward(hidden).reshape(dims)
     }
 }
 

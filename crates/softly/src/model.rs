@@ -1,23 +1,26 @@
 //! From a configuration to a denoiser.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use softly_pde::grid::Grid;
 
-use crate::config::{BackboneConfig, Config, PreconditionKind, SigmaData};
+use crate::config::{BackboneConfig, Config, SigmaData};
 use crate::constraint::SoftConstraint;
 use crate::dataset::Dataset;
-use crate::ddpm::Ddpm;
+use crate::ddpm::{Ddpm, Label};
 use crate::denoiser::{Backbone, Denoiser, Edm};
 use crate::direction::{Direction, DirectionKind};
 use crate::error::{Error, Result};
 use crate::gradient_direction::{GradientDirection, automatic_lambda};
 use crate::mlp::{LevelMlp, Mlp};
+use crate::newton_direction::{NewtonConfig, NewtonDirection};
 use crate::noise::NoiseDist;
 use crate::random::{Purpose, Stream};
 use crate::scd::{Gamma, Lambda, ScdConfig, SoftlyConstrained};
+use crate::spectral_direction::{SpectralDirection, basis_of_data};
 use crate::unet::UNet;
 use crate::units::Units;
 
@@ -30,6 +33,9 @@ pub struct DataSpec {
     pub grid: Grid,
     /// Physical units of the channels.
     pub units: Units,
+    /// For each field that is positive in all training data a value that it is hardly ever below.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub floors: BTreeMap<String, f64>,
 }
 
 impl DataSpec {
@@ -70,13 +76,46 @@ impl Blueprint {
             // Samplers end at sigma_min, so that is the lowest noise worth training on.
             min.get_or_insert(config.sampler.sigma_min);
         }
-        let data = DataSpec { fields: dataset.fields.clone(), grid: dataset.grid.clone(), units };
+        let data =
+            DataSpec { fields: dataset.fields.clone(), grid: dataset.grid.clone(), units, floors: dataset.floors() };
         let mut blueprint = Self { config, data };
         if let Some(constraint) = blueprint.constraint()?
             && let Some(scd) = &mut blueprint.config.denoiser.scd
             && let Lambda::Auto(_) = scd.lambda
         {
             scd.lambda = Lambda::Number(automatic_lambda(&constraint, scd.scale, blueprint.data.shape(), sigma_data));
+        }
+        Ok(blueprint)
+    }
+
+    /// A model with the network, the units and sigma_data of `base`, and all else as in `config`.
+    pub fn adapted(base: &Self, config: &Config, dataset: &Dataset) -> Result<Self> {
+        let mut config = config.clone();
+        let (ours, theirs) = (&config.denoiser, &base.config.denoiser);
+        if ours.backbone != theirs.backbone || ours.precondition != theirs.precondition {
+            let problem = "the configuration asks for another network than the snapshot has";
+            return Err(Error::input("denoiser.backbone", problem)
+                .hint("leave out the network's settings: they come with the snapshot"));
+        }
+        if ours.scd.is_none() {
+            return Err(Error::input("denoiser.scd", "adapting trains the soft constraint, and there is none")
+                .hint("add a [denoiser.scd] table"));
+        }
+        config.data.sigma_data = SigmaData::Number(base.sigma_data());
+        let mut blueprint = Self::new(&config, dataset)?;
+        let (data, known) = (&blueprint.data, &base.data);
+        // A network from elsewhere does not name its fields or say what their units were.
+        let nameless = known.fields.iter().enumerate().all(|(i, name)| *name == format!("field{i}"));
+        let same_fields = data.fields == known.fields || (nameless && data.fields.len() == known.fields.len());
+        if !same_fields || [data.grid.rows, data.grid.cols] != [known.grid.rows, known.grid.cols] {
+            let describe = |spec: &DataSpec| {
+                format!("{} on {} × {} nodes", spec.fields.join(", "), spec.grid.rows, spec.grid.cols)
+            };
+            let problem = format!("the snapshot knows {}, the data are {}", describe(known), describe(data));
+            return Err(Error::input("data", problem).hint("adapt with data like those that it was trained on"));
+        }
+        if !nameless {
+            blueprint.data.units = known.units.clone();
         }
         Ok(blueprint)
     }
@@ -91,13 +130,13 @@ impl Blueprint {
 
     /// The constraint that the method is given, compiled.
     pub fn constraint(&self) -> Result<Option<SoftConstraint>> {
-        let DataSpec { fields, grid, units } = &self.data;
+        let DataSpec { fields, grid, units, .. } = &self.data;
         self.config.constraint.as_ref().map(|c| SoftConstraint::new(c, fields, grid, units)).transpose()
     }
 
     /// The constraint that metrics use: `[truth]`, or else the method's own.
     pub fn truth(&self) -> Result<Option<SoftConstraint>> {
-        let DataSpec { fields, grid, units } = &self.data;
+        let DataSpec { fields, grid, units, .. } = &self.data;
         let config = self.config.truth.as_ref().or(self.config.constraint.as_ref());
         config.map(|c| SoftConstraint::new(c, fields, grid, units)).transpose()
     }
@@ -108,6 +147,9 @@ impl Blueprint {
         let shape = self.data.shape();
         let sigma_data = self.sigma_data();
         let constraint = self.constraint()?.map(Arc::new);
+        if let Some(constraint) = &constraint {
+            constraint.move_to(device);
+        }
         // The base and γ have streams of their own: SCD's base starts from vanilla's very weights.
         let mut stream = Stream::new(config.train.seed, Purpose::Weights, 0);
         let channels = shape.iter().product();
@@ -118,18 +160,27 @@ impl Blueprint {
             }
             BackboneConfig::Unet(unet) => Box::new(UNet::new(unet, shape, &mut stream, device)?),
         };
-        let base: Box<dyn Denoiser> = match (config.denoiser.precondition, &config.denoiser.backbone) {
-            (PreconditionKind::Ddpm, BackboneConfig::LevelMlp { levels, .. }) => Box::new(Ddpm::new(backbone, *levels)),
-            _ => Box::new(Edm::new(backbone, sigma_data)),
+        let base: Box<dyn Denoiser> = match config.ddpm_levels() {
+            Some(levels) => {
+                // PIDM's own network has a row per level; any other gets EDM's smooth noise input.
+                let indexed = matches!(config.denoiser.backbone, BackboneConfig::LevelMlp { .. });
+                Box::new(Ddpm::new(backbone, levels, if indexed { Label::Index } else { Label::LogSigma }))
+            }
+            None => Box::new(Edm::new(backbone, sigma_data)),
         };
         let denoiser = match (&config.denoiser.scd, &constraint) {
             (Some(scd), Some(constraint)) => {
                 let mut stream = Stream::new(config.train.seed, Purpose::Weights, 1);
                 let gamma = Gamma::new(scd, shape, &mut stream, device)?;
-                let directions = scd.directions.iter().map(|&kind| Self::direction(kind, scd, constraint));
+                let directions = scd.directions.iter().map(|&kind| self.direction(kind, scd, constraint, device));
                 let directions = directions.collect::<Result<_>>()?;
                 // Detaching is for training: guidance and likelihood differentiate the denoiser as it is.
-                let scd = ScdConfig { detach: scd.detach && device.is_autodiff(), ..scd.clone() };
+                let training = device.is_autodiff();
+                let scd = ScdConfig {
+                    detach: scd.detach && training,
+                    detach_base: scd.detach_base && training,
+                    ..scd.clone()
+                };
                 Box::new(SoftlyConstrained::new(base, constraint.clone(), directions, gamma, scd, sigma_data))
             }
             _ => base,
@@ -137,7 +188,15 @@ impl Blueprint {
         Ok(Model { denoiser, constraint, sigma_data, shape })
     }
 
-    fn direction(kind: DirectionKind, scd: &ScdConfig, constraint: &Arc<SoftConstraint>) -> Result<Box<dyn Direction>> {
+    fn direction(
+        &self,
+        kind: DirectionKind,
+        scd: &ScdConfig,
+        constraint: &Arc<SoftConstraint>,
+        device: &Device,
+    ) -> Result<Box<dyn Direction>> {
+        let DataSpec { fields, grid, units, floors } = &self.data;
+        let formulas = self.config.constraint.as_ref().expect("there is a compiled constraint");
         match kind {
             DirectionKind::Gradient => {
                 let lambda = match scd.lambda {
@@ -146,9 +205,20 @@ impl Blueprint {
                 };
                 Ok(Box::new(GradientDirection::new(constraint.clone(), scd.scale, scd.damping, lambda)))
             }
-            DirectionKind::Spectral | DirectionKind::Newton => {
-                let problem = format!("the direction `{}` is still to come", kind.name());
-                Err(Error::input("denoiser.scd.directions", problem).hint("use `gradient`"))
+            DirectionKind::Spectral => {
+                let basis = basis_of_data(formulas, fields, grid);
+                // White until it is measured or read from a file.
+                let spectrum = vec![1.0; basis.shape().iter().product()];
+                Ok(Box::new(SpectralDirection::new(constraint.clone(), basis, spectrum, device)))
+            }
+            DirectionKind::Newton => {
+                let name = scd.solve_for.as_deref().unwrap_or_default();
+                let others = || formulas.fields.iter().filter(|field| *field != name);
+                let floor = || others().filter_map(|f| Some((f.clone(), *floors.get(f)?))).collect();
+                let newton =
+                    NewtonConfig { floor: Some(scd.newton.floor.clone().unwrap_or_else(floor)), ..scd.newton.clone() };
+                let direction = NewtonDirection::new(&newton, name, formulas, fields, grid, units)?;
+                Ok(Box::new(direction.sharing_parameters_of(constraint)))
             }
         }
     }

@@ -21,6 +21,7 @@ use softly_kernels::matmul::{MatmulShape, matmul, matmul_nt, matmul_tn};
 use softly_kernels::mp::{mp_cat, mp_cat_grad, mp_sum, mp_sum_grad};
 use softly_kernels::norm::{pixel_norm as norm_pixels, pixel_norm_grad, weight_norm, weight_norm_grad};
 use softly_kernels::resample::{ResampleShape, downsample, downsample_grad, upsample, upsample_grad};
+use softly_kernels::scratch::Scratch;
 use softly_kernels::shape::{ConvShape, Planes};
 
 use crate::ops::{dims2, on_cpu, record, values};
@@ -353,53 +354,56 @@ impl Conv {
         i * k * l
     }
 
-    fn used(&self) -> Vec<f32> {
-        let mut used = buffer(dims(&self.w));
-        weight_norm(self.fan_in(), 1.0, values(&self.w), &mut used);
-        used
+    fn used(&self) -> Scratch {
+        temporary(dims(&self.w), |used| weight_norm(self.fan_in(), 1.0, values(&self.w), used))
     }
 
-    /// What is convolved: the activated input.
-    fn activated(&self) -> FlexTensor {
+    /// Calls `work` with what is convolved: the activated input.
+    fn activated<T>(&self, work: impl FnOnce(&[f32]) -> T) -> T {
         let x = values(&self.x);
-        match &self.before {
-            Before::Nothing => self.x.clone(),
-            Before::Silu => fill(self.input_dims(), |y| mp_silu(x, y)),
-            Before::ScaledSilu(c) => fill(self.input_dims(), |y| mp_silu_scaled(planes(&self.x), x, values(c), y)),
-        }
+        let mut activated = match &self.before {
+            Before::Nothing => return work(x),
+            Before::Silu => temporary(self.input_dims(), |y| mp_silu(x, y)),
+            Before::ScaledSilu(c) => temporary(self.input_dims(), |y| mp_silu_scaled(planes(&self.x), x, values(c), y)),
+        };
+        work(activated.slice())
     }
 
     fn forward(&self) -> FlexTensor {
         let ConvShape { batch, outputs, height, width, .. } = self.shape;
-        let (input, used) = (self.activated(), self.used());
         let run = if self.small { conv1x1 } else { conv3x3 };
-        fill([batch, outputs, height, width], |y| run(self.shape, values(&input), &used, y))
+        let mut used = self.used();
+        fill([batch, outputs, height, width], |y| self.activated(|x| run(self.shape, x, used.slice(), y)))
     }
 
     /// Gradients to x, c and w from the gradient of the output.
     fn backward(&self, dy: &FlexTensor, [x_wanted, c_wanted, w_wanted]: [bool; 3]) -> [Option<FlexTensor>; 3] {
         let dw = w_wanted.then(|| {
             let run = if self.small { conv1x1_grad_weights } else { conv3x3_grad_weights };
-            let mut dused = buffer(dims(&self.w));
-            run(self.shape, values(&self.activated()), values(dy), &mut dused);
+            let mut dused = temporary(dims(&self.w), |dused| self.activated(|x| run(self.shape, x, values(dy), dused)));
             fill(dims(&self.w), |dw| {
-                weight_norm_grad(self.fan_in(), 1.0, values(&self.w), &dused, dw);
+                weight_norm_grad(self.fan_in(), 1.0, values(&self.w), dused.slice(), dw);
             })
         });
         if !x_wanted && !c_wanted {
             return [None, None, dw];
         }
         let run = if self.small { conv1x1_grad_input } else { conv3x3_grad_input };
-        let inner = fill(self.input_dims(), |dx| run(self.shape, values(dy), &self.used(), dx));
-        let (x, dinner) = (values(&self.x), values(&inner));
+        let mut used = self.used();
+        let through = |dx: &mut [f32]| run(self.shape, values(dy), used.slice(), dx);
+        let x = values(&self.x);
         match &self.before {
-            Before::Nothing => [Some(inner), None, dw],
-            Before::Silu => [Some(fill(self.input_dims(), |dx| mp_silu_grad(x, dinner, dx))), None, dw],
+            Before::Nothing => [Some(fill(self.input_dims(), through)), None, dw],
+            Before::Silu => {
+                let mut inner = temporary(self.input_dims(), through);
+                [Some(fill(self.input_dims(), |dx| mp_silu_grad(x, inner.slice(), dx))), None, dw]
+            }
             Before::ScaledSilu(c) => {
                 let shape = planes(&self.x);
+                let mut inner = temporary(self.input_dims(), through);
                 let mut dc = vec![0.0; shape.rows()];
                 let dx = fill(self.input_dims(), |dx| {
-                    mp_silu_scaled_grad(shape, x, values(c), dinner, dx, &mut dc);
+                    mp_silu_scaled_grad(shape, x, values(c), inner.slice(), dx, &mut dc);
                 });
                 [Some(dx), Some(tensor(dc, [shape.batch, shape.channels])), dw]
             }
@@ -501,6 +505,13 @@ fn buffer<const D: usize>(shape: [usize; D]) -> Vec<f32> {
 
 fn tensor<const D: usize>(values: Vec<f32>, shape: [usize; D]) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(values, shape))
+}
+
+/// Reused memory whose values `write` writes.
+fn temporary<const D: usize>(shape: [usize; D], write: impl FnOnce(&mut [f32])) -> Scratch {
+    let mut scratch = Scratch::new(shape.iter().product());
+    write(scratch.slice());
+    scratch
 }
 
 /// A new tensor whose values `write` writes.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use npyz::{DType, NpyHeader, TypeChar, WriterBuilder};
+use npyz::{AutoSerialize, DType, NpyHeader, TypeChar, WriterBuilder};
 
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
@@ -105,17 +105,15 @@ pub fn header_f32(shape: &[usize]) -> Vec<u8> {
 
 /// Writes `f4` values of the given shape.
 pub fn write_f32(path: &Path, shape: &[usize], values: impl Iterator<Item = f32>) -> Result<()> {
-    write_atomically(path, |out| {
-        let shape: Vec<u64> = shape.iter().map(|&n| n as u64).collect();
-        let mut writer =
-            npyz::WriteOptions::new().default_dtype().shape(&shape).writer(out as &mut dyn Write).begin_nd()?;
-        writer.extend(values)?;
-        writer.finish()
-    })
+    write(path, shape, values)
 }
 
 /// Writes `f8` values of the given shape.
 pub fn write_f64(path: &Path, shape: &[usize], values: impl Iterator<Item = f64>) -> Result<()> {
+    write(path, shape, values)
+}
+
+fn write<T: AutoSerialize>(path: &Path, shape: &[usize], values: impl Iterator<Item = T>) -> Result<()> {
     write_atomically(path, |out| {
         let shape: Vec<u64> = shape.iter().map(|&n| n as u64).collect();
         let mut writer =

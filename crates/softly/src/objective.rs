@@ -1,5 +1,7 @@
 //! What training minimises: denoising score matching, optionally with PIDM's residual regulariser.
 
+use std::sync::LazyLock;
+
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +88,9 @@ pub struct Objective {
     pub noise: NoiseDist,
     /// Weight of the noise level.
     pub weight: Weight,
+    /// Weight of the base denoiser's own denoising loss, for a model with a soft constraint. Where the correction is strong
+    /// the base would otherwise leave the work to it.
+    pub base_loss: f64,
     /// PIDM's residual term, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regulariser: Option<Regulariser>,
@@ -96,15 +101,18 @@ impl Default for Objective {
         Self {
             noise: NoiseDist::TruncLogNormal { mean: -2.0, std: 1.7, min: None, stratified: false },
             weight: Weight::Edm,
+            base_loss: 0.0,
             regulariser: None,
         }
     }
 }
 
-/// The two terms of a loss, each one number.
+/// The terms of a loss, each one number.
 pub struct Loss {
     /// Weighted squared error, mean over batch, channels and nodes.
     pub data: Tensor<1>,
+    /// The same of the denoiser below a soft constraint, times its weight, if that counts.
+    pub base: Option<Tensor<1>>,
     /// The regulariser, if there is one, mean over the batch.
     pub residual: Option<Tensor<1>>,
 }
@@ -112,10 +120,7 @@ pub struct Loss {
 impl Loss {
     /// The sum of the terms.
     pub fn total(&self) -> Tensor<1> {
-        match &self.residual {
-            Some(residual) => self.data.clone() + residual.clone(),
-            None => self.data.clone(),
-        }
+        [&self.base, &self.residual].into_iter().flatten().fold(self.data.clone(), |sum, term| sum + term.clone())
     }
 }
 
@@ -131,25 +136,27 @@ impl Objective {
         sigma_data: f64,
     ) -> Loss {
         let noisy = clean.clone() + noise * per_sample(sigma.iter().copied(), &clean);
-        let estimate = denoiser.denoise(noisy.clone(), sigma);
+        let (estimate, base) = denoiser.denoise_with_base(noisy.clone(), sigma);
         // √w multiplies the error before squaring: one product fewer to differentiate.
         let root_weight = per_sample(sigma.iter().map(|&s| self.weight.at(s, sigma_data).sqrt()), &clean);
-        let error = (estimate.clone() - clean) * root_weight;
-        let data = match denoiser.log_variance(sigma) {
-            // EDM2: a Gaussian likelihood of the error with learned variance, e²/exp(u) + u.
-            Some(u) => {
-                let u = u.reshape([sigma.len(), 1, 1, 1]);
-                (error.clone() * error / u.clone().exp() + u).mean()
+        let log_variance = denoiser.log_variance(sigma).map(|u| u.reshape([sigma.len(), 1, 1, 1]));
+        let loss_of = |estimate: Tensor<4>| {
+            let error = (estimate - clean.clone()) * root_weight.clone();
+            match &log_variance {
+                // EDM2: a Gaussian likelihood of the error with learned variance, e²/exp(u) + u.
+                Some(u) => (error.clone() * error / u.clone().exp() + u.clone()).mean(),
+                None => (error.clone() * error).mean(),
             }
-            None => (error.clone() * error).mean(),
         };
+        let data = loss_of(estimate.clone());
+        let base = base.filter(|_| self.base_loss > 0.0).map(|base| loss_of(base) * self.base_loss);
         let residual = match (self.regulariser, constraint) {
             (Some(regulariser), Some(constraint)) => {
                 Some(regulariser.term(denoiser, constraint, &noisy, estimate, sigma, |s| self.weight.at(s, sigma_data)))
             }
             _ => None,
         };
-        Loss { data, residual }
+        Loss { data, base, residual }
     }
 }
 
@@ -163,7 +170,8 @@ impl Regulariser {
         sigma: &[f64],
         data_weight: impl Fn(f64) -> f64,
     ) -> Tensor<1> {
-        let schedule = CosineSchedule::new(100);
+        static SCHEDULE: LazyLock<CosineSchedule> = LazyLock::new(|| CosineSchedule::new(100));
+        let schedule = &*SCHEDULE;
         let judged = match self.estimation {
             Estimation::Mean => estimate,
             Estimation::Sample => {

@@ -14,7 +14,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
 use burn::tensor::{Device, Tensor, TensorData, activation};
 use burn_flex::FlexTensor;
-use softly_kernels::activation::{silu_modulate, silu_modulate_grad};
+use softly_kernels::activation::{silu_modulate, silu_modulate_grad, softplus_scaled, softplus_scaled_grad};
 use softly_kernels::matmul::{MatmulShape, matmul, matmul_nt, matmul_tn};
 use softly_kernels::shape::Planes;
 
@@ -76,6 +76,22 @@ fn modulated_composed(
     activation::silu((x.matmul(weight.transpose()) + bias.unsqueeze()) * scale + shift)
 }
 
+/// A hidden layer multiplied by a factor per sample and unit: y = ln(1 + e^z), z = (x Wᵀ + b) · factor.
+///
+/// `x [N, I]`, `weight [O, I]`, `bias [O]`, `factor [N, O]` → `[N, O]`.
+pub fn linear_softplus(x: Tensor<2>, weight: Tensor<2>, bias: Tensor<1>, factor: Tensor<2>) -> Tensor<2> {
+    if on_cpu(&x) {
+        let y = <Dispatch as Kernels>::linear_softplus(
+            x.into_dispatch(),
+            weight.into_dispatch(),
+            bias.into_dispatch(),
+            factor.into_dispatch(),
+        );
+        return Tensor::from_dispatch(y);
+    }
+    activation::softplus((x.matmul(weight.transpose()) + bias.unsqueeze()) * factor, 1.0)
+}
+
 pub(crate) fn on_cpu<const D: usize>(x: &Tensor<D>) -> bool {
     x.device().without_autodiff() == Device::flex()
 }
@@ -97,6 +113,14 @@ pub trait Kernels: Backend {
         embedding: FloatTensor<Self>,
         scale: FloatTensor<Self>,
         shift: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
+
+    /// See [`linear_softplus`](fn@linear_softplus).
+    fn linear_softplus(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        factor: FloatTensor<Self>,
     ) -> FloatTensor<Self>;
 }
 
@@ -122,6 +146,10 @@ impl Kernels for Flex {
         let pre = affine(&x.to_contiguous(), &weight.to_contiguous(), &bias.to_contiguous());
         let modulation = Modulation::new(&embedding.to_contiguous(), &scale.to_contiguous(), &shift.to_contiguous());
         modulation.forward(&pre)
+    }
+
+    fn linear_softplus(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, factor: FlexTensor) -> FlexTensor {
+        softplus(&Self::linear(x, weight, bias), &factor.to_contiguous())
     }
 }
 
@@ -162,6 +190,25 @@ impl<C: CheckpointStrategy> Kernels for Autodiff<Flex, C> {
             // ∂/∂S of Σ d·(e Sᵀ) is dᵀ e, and so for T.
             let outer = |wanted: bool, d: &FlexTensor| wanted.then(|| product_tn(d, &embedding));
             [dx, dw, db, outer(s_wanted, &dscale), outer(t_wanted, &dshift)]
+        })
+    }
+
+    fn linear_softplus(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        factor: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        let nodes = [x.node(), weight.node(), bias.node(), factor.node()];
+        let [x, weight, bias, factor] = [x, weight, bias, factor].map(|t| t.into_primitive().to_contiguous());
+        let pre = affine(&x, &weight, &bias);
+        let y = softplus(&pre, &factor);
+        record::<C, 4>(nodes, y, move |dy, [x_wanted, w_wanted, b_wanted, f_wanted]| {
+            let [n, o] = dims2(&pre);
+            let (mut dpre, mut dfactor) = (vec![0.0; n * o], vec![0.0; n * o]);
+            softplus_scaled_grad(values(&pre), values(&factor), values(dy), &mut dpre, &mut dfactor);
+            let [dx, dw, db] = affine_grad(&x, &weight, &matrix(dpre, n, o), [x_wanted, w_wanted, b_wanted]);
+            [dx, dw, db, f_wanted.then(|| matrix(dfactor, n, o))]
         })
     }
 }
@@ -276,6 +323,14 @@ fn affine_grad(
         FlexTensor::from_data(TensorData::new(sum, [n]))
     });
     [dx, weight_wanted.then(|| product_tn(dy, x)), dbias]
+}
+
+/// ln(1 + e^{pre · factor}), `[N, O]` each.
+fn softplus(pre: &FlexTensor, factor: &FlexTensor) -> FlexTensor {
+    let [n, o] = dims2(pre);
+    let mut y = vec![0.0; n * o];
+    softplus_scaled(values(pre), values(factor), &mut y);
+    matrix(y, n, o)
 }
 
 /// What modulates a layer: scale e Sᵀ and shift e Tᵀ, `[N, O]` each.
@@ -402,6 +457,29 @@ mod tests {
             for (fused, composed) in run(true, silu).into_iter().zip(run(false, silu)) {
                 assert_close(fused, composed);
             }
+        }
+    }
+
+    #[test]
+    fn the_softplus_layer_and_its_gradients_match_the_composed_one() {
+        let run = |fused: bool| {
+            let (t, bias) = inputs();
+            let (x, w) = (t[0].clone(), t[1].clone());
+            // Any [N, O] will do as a factor that wants a gradient.
+            let factor = t[2].clone().matmul(t[3].clone().transpose());
+            let y = if fused {
+                linear_softplus(x, w, bias.clone(), factor)
+            } else {
+                activation::softplus((x.matmul(w.transpose()) + bias.clone().unsqueeze()) * factor, 1.0)
+            };
+            let mut grads = (y.clone() * y.clone()).sum().backward();
+            let mut all = vec![to_vec_f64(y.without_autodiff())];
+            all.extend(t[..4].iter().map(|t| to_vec_f64(t.grad_remove(&mut grads).unwrap())));
+            all.push(to_vec_f64(bias.grad_remove(&mut grads).unwrap()));
+            all
+        };
+        for (fused, composed) in run(true).into_iter().zip(run(false)) {
+            assert_close(fused, composed);
         }
     }
 }

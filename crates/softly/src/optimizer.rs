@@ -5,6 +5,7 @@
 
 use burn::tensor::Gradients;
 use serde::{Deserialize, Serialize};
+use softly_kernels::adam::{self as kernels, AdamStep};
 use softly_kernels::norm::normalize_rows;
 
 use crate::parameter::Parameters;
@@ -104,6 +105,8 @@ pub struct Slot {
     pub shape: Vec<usize>,
     /// Current values.
     pub value: Vec<f32>,
+    /// Whether they change. If not, all that follows is empty.
+    pub trainable: bool,
     /// Running mean of the gradient.
     pub mean: Vec<f32>,
     /// Running mean of the squared gradient.
@@ -114,6 +117,13 @@ pub struct Slot {
     pub rate: f64,
     /// Whether every row is kept at unit root mean square.
     pub unit_rows: bool,
+}
+
+impl Slot {
+    /// The values to draw samples with.
+    pub fn averaged(&self) -> &[f32] {
+        if self.trainable { &self.average } else { &self.value }
+    }
 }
 
 /// The state of an optimisation.
@@ -140,12 +150,14 @@ impl Optimizer {
         let mut slots = Vec::new();
         model.visit("", &mut |name, parameter| {
             let value = parameter.values();
-            let zeros = vec![0.0; value.len()];
+            let trainable = parameter.trainable();
+            let zeros = vec![0.0; if trainable { value.len() } else { 0 }];
             slots.push(Slot {
                 name: name.to_string(),
                 shape: parameter.shape(),
                 unit_rows: parameter.unit_rows(),
-                average: value.clone(),
+                trainable,
+                average: if trainable { value.clone() } else { Vec::new() },
                 mean: zeros.clone(),
                 square: zeros,
                 rate: parameter.rate(),
@@ -166,55 +178,68 @@ impl Optimizer {
         ema: Ema,
     ) -> StepReport {
         let mut all: Vec<Option<Vec<f32>>> = Vec::with_capacity(self.slots.len());
+        model.visit("", &mut |_, parameter| all.push(parameter.take_gradient(gradients)));
+        let norm = |all: &[Option<Vec<f32>>]| all.iter().flatten().map(|g| squares(g)).sum::<f64>().sqrt();
+        let mut gradient_norm = norm(&all);
         let mut replaced = 0;
-        model.visit("", &mut |_, parameter| {
-            let gradient = parameter.take_gradient(gradients).map(|mut g| {
-                for v in g.iter_mut().filter(|v| !v.is_finite()) {
-                    *v = 0.0;
-                    replaced += 1;
-                }
-                g
-            });
-            all.push(gradient);
-        });
-        let squares: f64 = all.iter().flatten().map(|g| g.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>()).sum();
-        let gradient_norm = squares.sqrt();
-        let scale = clip.map_or(1.0, |clip| (clip / gradient_norm.max(1e-12)).min(1.0)) as f32;
+        // Squares of f32 do not overflow in f64: the norm is finite if and only if every entry is.
+        if !gradient_norm.is_finite() {
+            for v in all.iter_mut().flatten().flatten().filter(|v| !v.is_finite()) {
+                *v = 0.0;
+                replaced += 1;
+            }
+            gradient_norm = norm(&all);
+        }
+        if let Some(clip) = clip
+            && gradient_norm > clip
+        {
+            let scale = (clip / gradient_norm) as f32;
+            for v in all.iter_mut().flatten().flatten() {
+                *v *= scale;
+            }
+        }
 
         self.step += 1;
         let [b1, b2] = adam.betas;
-        let correct1 = 1.0 - b1.powf(self.step as f64);
-        let correct2 = 1.0 - b2.powf(self.step as f64);
-        let (b1, b2, eps) = (b1 as f32, b2 as f32, adam.eps as f32);
-        let rate = rate / correct1;
-        let root2 = (1.0 / correct2.sqrt()) as f32;
+        let numbers = AdamStep {
+            learning_rate: rate as f32,
+            beta1: b1 as f32,
+            beta2: b2 as f32,
+            epsilon: adam.eps as f32,
+            correction1: (1.0 - b1.powf(self.step as f64)) as f32,
+            correction2: (1.0 - b2.powf(self.step as f64)) as f32,
+        };
         let keep = ema.decay(self.step) as f32;
-        for (slot, gradient) in self.slots.iter_mut().zip(&all) {
+        for (slot, gradient) in self.slots.iter_mut().zip(&all).filter(|(slot, _)| slot.trainable) {
             if let Some(gradient) = gradient {
-                let rate = (rate * slot.rate) as f32;
-                let moments = slot.mean.iter_mut().zip(slot.square.iter_mut());
-                for ((value, (mean, square)), g) in slot.value.iter_mut().zip(moments).zip(gradient) {
-                    let g = g * scale;
-                    *mean = b1 * *mean + (1.0 - b1) * g;
-                    *square = b2 * *square + (1.0 - b2) * g * g;
-                    *value -= rate * *mean / (square.sqrt() * root2 + eps);
-                }
+                let numbers = AdamStep { learning_rate: (rate * slot.rate) as f32, ..numbers };
+                kernels::adam(numbers, gradient, &mut slot.value, &mut slot.mean, &mut slot.square);
             }
             if slot.unit_rows {
                 normalize_rows(slot.value.len() / slot.shape[0], &mut slot.value);
             }
-            for (average, value) in slot.average.iter_mut().zip(&slot.value) {
-                *average = keep * *average + (1.0 - keep) * value;
-            }
+            kernels::ema(keep, &slot.value, &mut slot.average);
         }
         let mut slots = self.slots.iter();
         model.visit("", &mut |_, parameter| {
-            if let Some(slot) = slots.next() {
+            if let Some(slot) = slots.next().filter(|slot| slot.trainable) {
                 parameter.set(slot.value.clone());
             }
         });
         StepReport { gradient_norm, replaced }
     }
+}
+
+/// Σ v² in f64, eight partial sums at a time: a single one would wait for itself.
+fn squares(values: &[f32]) -> f64 {
+    let (blocks, rest) = values.as_chunks::<8>();
+    let mut sums = [0.0; 8];
+    for block in blocks {
+        for (sum, &v) in sums.iter_mut().zip(block) {
+            *sum += f64::from(v) * f64::from(v);
+        }
+    }
+    sums.iter().sum::<f64>() + rest.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>()
 }
 
 #[cfg(test)]

@@ -46,6 +46,8 @@ pub trait AnyParameter {
     fn set(&mut self, values: Vec<f32>);
     /// Whether training changes the values.
     fn trainable(&self) -> bool;
+    /// Stops training from changing the values. No operation that needs nothing else is tracked from now on.
+    fn freeze(&mut self);
     /// Whether training keeps every row at unit root mean square.
     fn unit_rows(&self) -> bool;
     /// Its learning rate, as a multiple of the run's; 1 at first.
@@ -73,6 +75,10 @@ impl<const D: usize> AnyParameter for Parameter<D> {
 
     fn trainable(&self) -> bool {
         self.trainable
+    }
+
+    fn freeze(&mut self) {
+        *self = Self { tensor: self.tensor.clone().without_autodiff(), trainable: false, ..self.clone() };
     }
 
     fn unit_rows(&self) -> bool {

@@ -116,16 +116,23 @@ impl PointMetrics<Summary> {
     pub fn over(pairs: &[(Cloud, Cloud)], curve: &Curve) -> Result<Self, DistanceError> {
         let each = pairs.par_iter().map(|(points, truth)| PointMetrics::of(points, truth, curve));
         let each: Vec<PointMetrics<f64>> = each.collect::<Result<_, _>>()?;
-        let summary = |pick: fn(&PointMetrics<f64>) -> f64| Summary::of(&each.iter().map(pick).collect::<Vec<_>>());
-        Ok(Self {
-            curve_mean: summary(|m| m.curve_mean),
-            curve_median: summary(|m| m.curve_median),
-            curve_p99: summary(|m| m.curve_p99),
-            radial_w1: summary(|m| m.radial_w1),
-            angular_w1: summary(|m| m.angular_w1),
-            w1: summary(|m| m.w1),
-            sliced_w1: summary(|m| m.sliced_w1),
-        })
+        Ok(PointMetrics::combined(&each, Summary::of))
+    }
+}
+
+impl<T: Copy> PointMetrics<T> {
+    /// `f` of the values that each metric has in `all`.
+    pub fn combined<U>(all: &[Self], f: impl Fn(&[T]) -> U) -> PointMetrics<U> {
+        let over = |pick: fn(&Self) -> T| f(&all.iter().map(pick).collect::<Vec<_>>());
+        PointMetrics {
+            curve_mean: over(|m| m.curve_mean),
+            curve_median: over(|m| m.curve_median),
+            curve_p99: over(|m| m.curve_p99),
+            radial_w1: over(|m| m.radial_w1),
+            angular_w1: over(|m| m.angular_w1),
+            w1: over(|m| m.w1),
+            sliced_w1: over(|m| m.sliced_w1),
+        }
     }
 }
 

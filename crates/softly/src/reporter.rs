@@ -1,4 +1,4 @@
-//! How long work tells of its progress.
+//! How long work tells of its progress, whatever shows it.
 
 /// How a long job tells of its progress. Work is counted in units that take about as long as one training step.
 pub trait Reporter: Sync {

@@ -10,13 +10,16 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use crate::constraint::SoftConstraint;
+use crate::dataset::Dataset;
 use crate::denoiser::{Denoiser, Precondition, per_sample};
 use crate::direction::{Direction, DirectionKind};
 use crate::error::{Error, Result};
 pub use crate::gradient_direction::{Damping, Scale, automatic_lambda};
 use crate::mlp::{EMBEDDING, TwoLayer, noise_embedding};
+use crate::newton_direction::NewtonConfig;
 use crate::parameter::{Parameters, Visitor};
 use crate::random::Stream;
+use crate::units::Units;
 
 /// λ of the exponential damping.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -87,8 +90,14 @@ pub struct ScdConfig {
     pub hidden: usize,
     /// Learning rate of γ's network, as a multiple of the run's.
     pub rate: f64,
+    /// How the direction `newton` solves.
+    #[serde(skip_serializing_if = "is_default")]
+    pub newton: NewtonConfig,
     /// Treat the directions as constants in training (ablation; wrong for residuals that are not linear).
     pub detach: bool,
+    /// Keep the loss of the corrected estimate from the base denoiser: it learns from `objective.base_loss` alone, as if the
+    /// correction were put on it later.
+    pub detach_base: bool,
 }
 
 impl Default for ScdConfig {
@@ -104,9 +113,15 @@ impl Default for ScdConfig {
             constant: None,
             hidden: 100,
             rate: 1.0,
+            newton: NewtonConfig::default(),
             detach: false,
+            detach_base: false,
         }
     }
+}
+
+fn is_default(newton: &NewtonConfig) -> bool {
+    *newton == NewtonConfig::default()
 }
 
 /// The learned weights γ: a two-layer network of what [`GammaInput`] says and the noise level, zero at the start.
@@ -190,6 +205,23 @@ impl SoftlyConstrained {
         Self { base, constraint, directions, gamma, config, sigma_data }
     }
 
+    /// D(x; σ) and D₀(x; σ).
+    fn corrected(&self, x: Tensor<4>, sigma: &[f64]) -> (Tensor<4>, Tensor<4>) {
+        let at: Vec<Precondition> = sigma.iter().map(|&s| Precondition::new(s, self.sigma_data)).collect();
+        let base = self.base.denoise(x.clone(), sigma);
+        let below = if self.config.detach_base { base.clone().detach() } else { base.clone() };
+        let [c, h, w] = self.gamma.outputs;
+        let gamma = self.gamma_at(&x, &below, sigma, &at).cast(x.dtype());
+        let mut estimate = below.clone();
+        for (i, direction) in self.directions.iter().enumerate() {
+            let weight = gamma.clone().narrow(1, i * c * h * w, c * h * w).reshape([sigma.len(), c, h, w]);
+            let direction = direction.at(&below, sigma, &at);
+            let direction = if self.config.detach { direction.detach() } else { direction };
+            estimate = estimate + weight * direction;
+        }
+        (estimate, base)
+    }
+
     /// γ of every direction, `[N, directions × outputs]`.
     fn gamma_at(&self, x: &Tensor<4>, base: &Tensor<4>, sigma: &[f64], at: &[Precondition]) -> Tensor<2> {
         let noise: Vec<f64> = at.iter().map(|c| c.noise).collect();
@@ -220,6 +252,7 @@ impl Parameters for SoftlyConstrained {
         if let Weights::Learned(network) = &mut self.gamma.weights {
             network.visit(&format!("{prefix}gamma."), visit);
         }
+        self.constraint.visit(&format!("{prefix}constraint."), visit);
         for (kind, direction) in self.config.directions.iter().zip(&mut self.directions) {
             direction.visit(&format!("{prefix}{}.", kind.name()), visit);
         }
@@ -228,18 +261,23 @@ impl Parameters for SoftlyConstrained {
 
 impl Denoiser for SoftlyConstrained {
     fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
-        let at: Vec<Precondition> = sigma.iter().map(|&s| Precondition::new(s, self.sigma_data)).collect();
-        let base = self.base.denoise(x.clone(), sigma);
-        let [c, h, w] = self.gamma.outputs;
-        let gamma = self.gamma_at(&x, &base, sigma, &at).cast(x.dtype());
-        let mut estimate = base.clone();
-        for (i, direction) in self.directions.iter().enumerate() {
-            let weight = gamma.clone().narrow(1, i * c * h * w, c * h * w).reshape([sigma.len(), c, h, w]);
-            let direction = direction.at(&base, sigma, &at);
-            let direction = if self.config.detach { direction.detach() } else { direction };
-            estimate = estimate + weight * direction;
+        self.corrected(x, sigma).0
+    }
+
+    fn denoise_with_base(&self, x: Tensor<4>, sigma: &[f64]) -> (Tensor<4>, Option<Tensor<4>>) {
+        let (estimate, base) = self.corrected(x, sigma);
+        (estimate, Some(base))
+    }
+
+    fn visit_base(&mut self, visit: &mut Visitor<'_>) {
+        self.base.visit("", visit);
+    }
+
+    fn measure(&mut self, dataset: &Dataset, units: &Units) {
+        self.base.measure(dataset, units);
+        for direction in &mut self.directions {
+            direction.measure(dataset, units);
         }
-        estimate
     }
 
     fn gamma(&self, x: Tensor<4>, sigma: &[f64]) -> Option<Tensor<2>> {

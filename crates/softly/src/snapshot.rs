@@ -7,26 +7,50 @@ use std::path::Path;
 use burn::tensor::Device;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use crate::config::Layers;
+use crate::config::{Layers, SigmaData};
 use crate::edm2_file;
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::model::{Blueprint, DataSpec, Model};
+use crate::scd::Lambda;
 
-/// Named f32 arrays with text metadata.
+/// Name, shape and row-major values.
+pub type NamedTensor = (String, Vec<usize>, Vec<f32>);
+
+/// Named f32 arrays with text metadata and a checksum over all of it.
 #[derive(Debug, Clone, Default)]
 pub struct TensorFile {
     /// Text by key.
     pub metadata: HashMap<String, String>,
-    /// Name, shape and row-major values.
-    pub tensors: Vec<(String, Vec<usize>, Vec<f32>)>,
+    /// The arrays.
+    pub tensors: Vec<NamedTensor>,
+}
+
+/// BLAKE3 of the metadata's text and of every tensor, by name: its name, its shape and its bytes.
+fn checksum(text: &str, tensors: &[NamedTensor]) -> String {
+    let mut sorted: Vec<&NamedTensor> = tensors.iter().collect();
+    sorted.sort_by_key(|(name, _, _)| name);
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(text.as_bytes());
+    for (name, shape, values) in sorted {
+        hasher.update(format!("\n{name} {shape:?}\n").as_bytes());
+        hasher.update(&bytes(values));
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    let mut bytes = vec![0; 4 * values.len()];
+    for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
+        *bytes = value.to_le_bytes();
+    }
+    bytes
 }
 
 impl TensorFile {
     /// Writes the file as a whole.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let bytes: Vec<Vec<u8>> =
-            self.tensors.iter().map(|(_, _, values)| values.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
+        let bytes: Vec<Vec<u8>> = self.tensors.iter().map(|(_, _, values)| bytes(values)).collect();
         let views = self.tensors.iter().zip(&bytes).map(|((name, shape, _), bytes)| {
             let view = TensorView::new(Dtype::F32, shape.clone(), bytes).expect("shape and values agree");
             (name.clone(), view)
@@ -34,6 +58,7 @@ impl TensorFile {
         // A hash map would write its keys in another order every time; one key keeps the bytes reproducible.
         let sorted: std::collections::BTreeMap<_, _> = self.metadata.iter().collect();
         let text = serde_json::to_string(&sorted).expect("text is valid JSON");
+        let text = format!("{text}\n{}", checksum(&text, &self.tensors));
         let metadata = Some(HashMap::from([("softly".to_string(), text)]));
         let file = safetensors::serialize(views.collect::<Vec<_>>(), metadata)
             .map_err(|e| Error::input(path.display(), format!("cannot be written: {e}")))?;
@@ -61,9 +86,14 @@ impl TensorFile {
         Ok(Self { metadata: header.metadata().clone().unwrap_or_default(), tensors })
     }
 
-    /// The file with its metadata unpacked as [`TensorFile::write`] packed them.
+    /// The file with its metadata unpacked as [`TensorFile::write`] packed them, and its checksum compared.
     fn ours(mut self, path: &Path) -> Result<Self> {
         let text = self.metadata.get("softly").ok_or_else(|| damaged(path, "found no softly header".into()))?;
+        // Files of before there were checksums have none.
+        let (text, expected) = text.split_once('\n').map_or((text.as_str(), None), |(text, sum)| (text, Some(sum)));
+        if expected.is_some_and(|expected| expected != checksum(text, &self.tensors)) {
+            return Err(damaged(path, "found contents that do not match their checksum".into()));
+        }
         self.metadata =
             serde_json::from_str(text).map_err(|e| damaged(path, format!("found a broken header ({e})")))?;
         Ok(self)
@@ -109,8 +139,8 @@ pub struct Snapshot {
     pub blueprint: Blueprint,
     /// Training steps behind the weights.
     pub step: u64,
-    /// Name, shape and values of every parameter.
-    pub weights: Vec<(String, Vec<usize>, Vec<f32>)>,
+    /// Every parameter.
+    pub weights: Vec<NamedTensor>,
 }
 
 impl Snapshot {
@@ -138,7 +168,30 @@ impl Snapshot {
         let data: DataSpec = serde_json::from_str(file.text("data", path)?)
             .map_err(|e| Error::input(&place, format!("the header's data description is broken: {e}")))?;
         let step = file.text("step", path)?.parse().unwrap_or(0);
+        // What a written snapshot always has, and what building the model relies on.
+        let resolved = matches!(config.data.sigma_data, SigmaData::Number(_))
+            && config.denoiser.scd.as_ref().is_none_or(|scd| matches!(scd.lambda, Lambda::Number(_)));
+        let n = data.fields.len();
+        if !resolved || n == 0 || data.grid.is_empty() || data.units.mean.len() != n || data.units.scale.len() != n {
+            let problem = "expected the header of a trained model, found one with an `auto` left or units that do not fit its fields";
+            return Err(Error::input(&place, problem));
+        }
         Ok(Self { blueprint: Blueprint { config, data }, step, weights: file.tensors })
+    }
+
+    /// Gives the base denoiser of `model` these weights and freezes it; `place` names the snapshot in errors.
+    ///
+    /// If the snapshot has a soft constraint itself, only the denoiser below it is taken.
+    pub fn freeze_into(&self, model: &mut Model, place: &Path) -> Result<()> {
+        let mut file = TensorFile { metadata: HashMap::new(), tensors: self.weights.clone() };
+        let mut outcome = Ok(());
+        model.denoiser.visit_base(&mut |name, parameter| {
+            if outcome.is_ok() {
+                outcome = file.take(name, &parameter.shape(), place).map(|values| parameter.set(values));
+            }
+            parameter.freeze();
+        });
+        outcome
     }
 
     /// Builds the model on `device` and loads the weights; `place` names the snapshot in errors.

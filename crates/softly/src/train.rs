@@ -1,6 +1,6 @@
 //! Training: the loop, checkpoints and exact resumption.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,17 +15,20 @@ use crate::dataset::Dataset;
 use crate::error::{Error, Result};
 use crate::files::{make_folder, read_text, write_text};
 use crate::model::{Blueprint, Model};
-use crate::optimizer::Optimizer;
+use crate::optimizer::{Optimizer, Slot};
 use crate::random::{Purpose, Stream};
 use crate::snapshot::{Snapshot, TensorFile};
 
 /// One line of `metrics.jsonl`: means over the steps since the last line.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
     /// Steps done.
     pub step: u64,
     /// The data term of the loss.
     pub loss: f64,
+    /// The base denoiser's own loss times its weight, if it counts.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub base: Option<f64>,
     /// The regulariser, if there is one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub residual: Option<f64>,
@@ -35,6 +38,9 @@ pub struct Metrics {
     pub rate: f64,
     /// Gradient entries that were not finite and were taken as zero.
     pub replaced: usize,
+    /// Learned parameters of the constraint by name, after the last step.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub constraint: BTreeMap<String, f64>,
 }
 
 /// Running sums behind the next line of `metrics.jsonl`; part of a checkpoint, so that resuming is exact.
@@ -42,6 +48,8 @@ pub struct Metrics {
 struct Sums {
     steps: u64,
     loss: f64,
+    #[serde(default)]
+    base: f64,
     residual: f64,
     gradient_norm: f64,
     replaced: usize,
@@ -90,10 +98,31 @@ impl Training {
     pub fn new(config: &Config, dataset: Dataset, device: &Device) -> Result<Self> {
         dataset.check()?;
         let blueprint = Blueprint::new(config, &dataset)?;
-        let mut model = blueprint.build(&device.clone().autodiff())?;
+        let model = blueprint.build(&device.clone().autodiff())?;
+        Ok(Self::of(blueprint, model, dataset, device))
+    }
+
+    fn of(blueprint: Blueprint, mut model: Model, dataset: Dataset, device: &Device) -> Self {
+        model.denoiser.measure(&dataset, &blueprint.data.units);
         let optimizer = Optimizer::new(&mut *model.denoiser);
         let device = device.clone();
-        Ok(Self { blueprint, model, optimizer, dataset, device, order: Order::default(), sums: Sums::default() })
+        Self { blueprint, model, optimizer, dataset, device, order: Order::default(), sums: Sums::default() }
+    }
+
+    /// Starts a training of the soft constraint alone, on top of the frozen denoiser of `base`; `place` names it in errors.
+    ///
+    /// The frozen denoiser runs untracked, so a step costs little more than one evaluation of it.
+    pub fn adapt(base: &Snapshot, place: &Path, config: &Config, dataset: Dataset, device: &Device) -> Result<Self> {
+        dataset.check()?;
+        let blueprint = Blueprint::adapted(&base.blueprint, config, &dataset)?;
+        let mut model = blueprint.build(&device.clone().autodiff())?;
+        base.freeze_into(&mut model, place)?;
+        let training = Self::of(blueprint, model, dataset, device);
+        if !training.optimizer.slots.iter().any(|slot| slot.trainable) {
+            return Err(Error::input("denoiser.scd.constant", "constant weights leave nothing to train")
+                .hint("leave them out, or let a parameter of the constraint be learned"));
+        }
+        Ok(training)
     }
 
     /// Takes one step; returns a line of metrics when one is due.
@@ -124,9 +153,10 @@ impl Training {
         );
         let mut gradients = loss.total().backward();
         let number = |t: Tensor<1>| f64::from(t.into_scalar::<f32>());
-        let (data, residual) = (number(loss.data), loss.residual.map(number));
-        if !(data + residual.unwrap_or(0.0)).is_finite() {
-            return Err(Error::Diverged { step, loss: data + residual.unwrap_or(0.0), hint: String::new() });
+        let (data, base, residual) = (number(loss.data), loss.base.map(number), loss.residual.map(number));
+        let total = data + base.unwrap_or(0.0) + residual.unwrap_or(0.0);
+        if !total.is_finite() {
+            return Err(Error::Diverged { step, loss: total, hint: String::new() });
         }
         let rate = train.rate * train.schedule.factor(step, train.iterations);
         let report =
@@ -134,6 +164,7 @@ impl Training {
         let sums = &mut self.sums;
         sums.steps += 1;
         sums.loss += data;
+        sums.base += base.unwrap_or(0.0);
         sums.residual += residual.unwrap_or(0.0);
         sums.gradient_norm += report.gradient_norm;
         sums.replaced += report.replaced;
@@ -142,13 +173,17 @@ impl Training {
             return Ok(None);
         }
         let mean = |total: f64| total / sums.steps as f64;
+        let learned =
+            |slot: &Slot| Some((slot.name.strip_prefix("constraint.")?.to_string(), f64::from(slot.value[0])));
         let line = Metrics {
             step: done,
             loss: mean(sums.loss),
+            base: base.map(|_| mean(sums.base)),
             residual: residual.map(|_| mean(sums.residual)),
             gradient_norm: mean(sums.gradient_norm),
             rate,
             replaced: sums.replaced,
+            constraint: self.optimizer.slots.iter().filter_map(learned).collect(),
         };
         self.sums = Sums::default();
         Ok(Some(line))
@@ -156,7 +191,7 @@ impl Training {
 
     /// The averaged weights, ready to sample from.
     pub fn snapshot(&self) -> Snapshot {
-        let weights = self.optimizer.slots.iter().map(|s| (s.name.clone(), s.shape.clone(), s.average.clone()));
+        let weights = self.optimizer.slots.iter().map(|s| (s.name.clone(), s.shape.clone(), s.averaged().to_vec()));
         Snapshot { blueprint: self.blueprint.clone(), step: self.optimizer.step, weights: weights.collect() }
     }
 
@@ -164,10 +199,10 @@ impl Training {
     pub fn write_checkpoint(&self, path: &Path) -> Result<()> {
         let mut tensors = Vec::new();
         for slot in &self.optimizer.slots {
-            for (kind, values) in
-                [("value", &slot.value), ("mean", &slot.mean), ("square", &slot.square), ("average", &slot.average)]
-            {
-                tensors.push((format!("{kind}/{}", slot.name), slot.shape.clone(), values.clone()));
+            let all =
+                [("value", &slot.value), ("mean", &slot.mean), ("square", &slot.square), ("average", &slot.average)];
+            for (kind, values) in &all[..if slot.trainable { 4 } else { 1 }] {
+                tensors.push((format!("{kind}/{}", slot.name), slot.shape.clone(), (*values).clone()));
             }
         }
         let metadata = HashMap::from([
@@ -175,6 +210,23 @@ impl Training {
             ("sums".to_string(), serde_json::to_string(&self.sums).expect("numbers are valid JSON")),
         ]);
         TensorFile { metadata, tensors }.write(path)
+    }
+
+    /// Refuses a file of `folder`, whose weights are called `prefix`…, if it was made on top of another frozen denoiser.
+    fn check_base(&mut self, prefix: &str, file: &TensorFile, folder: &RunFolder) -> Result<()> {
+        let mut same = true;
+        self.model.denoiser.visit_base(&mut |name, parameter| {
+            if !parameter.trainable() {
+                let name = format!("{prefix}{name}");
+                let found = file.tensors.iter().find(|(n, _, _)| *n == name);
+                same &= found.is_none_or(|(_, _, values)| *values == parameter.values());
+            }
+        });
+        if same {
+            return Ok(());
+        }
+        Err(Error::input(folder.path.display(), "this folder holds a run on top of another denoiser")
+            .hint("choose another --out, or adapt the same snapshot"))
     }
 
     /// Goes on from a checkpoint of the same configuration.
@@ -185,8 +237,10 @@ impl Training {
         self.sums = serde_json::from_str(file.text("sums", path)?).map_err(|_| broken("sums"))?;
         for slot in &mut self.optimizer.slots {
             let mut take = |kind: &str| file.take(&format!("{kind}/{}", slot.name), &slot.shape, path);
-            (slot.value, slot.mean) = (take("value")?, take("mean")?);
-            (slot.square, slot.average) = (take("square")?, take("average")?);
+            slot.value = take("value")?;
+            if slot.trainable {
+                (slot.mean, slot.square, slot.average) = (take("mean")?, take("square")?, take("average")?);
+            }
         }
         self.optimizer.step = step;
         let mut slots = self.optimizer.slots.iter();
@@ -293,12 +347,23 @@ pub fn run(
     dataset: Dataset,
     folder: &RunFolder,
     device: &Device,
+    info: RunInfo,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<()> {
+    run_training(Training::new(config, dataset, device)?, folder, info, stop, progress)
+}
+
+/// [`run`] for a training at its start, of whatever kind.
+pub fn run_training(
+    mut training: Training,
+    folder: &RunFolder,
     mut info: RunInfo,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<()> {
-    info.dataset_hash = dataset.hash();
-    let mut training = Training::new(config, dataset, device)?;
+    info.dataset_hash = training.dataset.hash();
+    let config = &training.blueprint.config.clone();
     let resolved = training.blueprint.config.to_toml();
     if folder.config().exists() {
         if read_text(&folder.config())? != resolved {
@@ -306,10 +371,12 @@ pub fn run(
                 .hint(format!("choose another --out, or compare with {}", folder.config().display())));
         }
         if folder.snapshot().exists() {
+            training.check_base("", &TensorFile::read(&folder.snapshot())?, folder)?;
             progress(Progress { step: config.train.iterations, total: config.train.iterations, loss: None });
             return Ok(());
         }
         if folder.checkpoint().exists() {
+            training.check_base("value/", &TensorFile::read(&folder.checkpoint())?, folder)?;
             training.read_checkpoint(&folder.checkpoint())?;
         }
         if let Ok(text) = read_text(&folder.info())

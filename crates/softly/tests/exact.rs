@@ -473,6 +473,7 @@ fn darcy_blueprint(scd: Option<ScdConfig>, norm: Norm) -> Blueprint {
         fields: vec!["p".into(), "K".into()],
         grid: Grid { x: [0.0, 5.0], y: [0.0, 5.0], ..Grid::unit(6, 6) },
         units: Units { mean: vec![0.1, 1.2], scale: vec![0.8, 0.6] },
+        floors: BTreeMap::new(),
     };
     Blueprint { config, data }
 }
@@ -485,7 +486,12 @@ fn point_blueprint(scd: Option<ScdConfig>) -> Blueprint {
     config.denoiser.scd = scd;
     let residual = Residuals::One("(sqrt(x^2 + y^2) - 1)^2".into());
     config.constraint = Some(constraint_config(&["x", "y"], residual, Scheme::OneSided2, Norm::L1Sum));
-    let data = DataSpec { fields: vec!["x".into(), "y".into()], grid: Grid::point(), units: Units::identity(2) };
+    let data = DataSpec {
+        fields: vec!["x".into(), "y".into()],
+        grid: Grid::point(),
+        units: Units::identity(2),
+        floors: BTreeMap::new(),
+    };
     Blueprint { config, data }
 }
 
@@ -820,7 +826,7 @@ fn automatic_lambda_makes_the_correction_as_large_as_the_data() {
             let lambda = automatic_lambda(&constraint, scale, shape, sigma_data);
             assert!(lambda > 0.0);
             let scd = ScdConfig::default();
-            let gamma = Gamma::new(&scd, shape, &mut Stream::new(0, Purpose::Weights, 1), &cpu());
+            let gamma = Gamma::new(&scd, shape, &mut Stream::new(0, Purpose::Weights, 1), &cpu()).unwrap();
             let gradient = GradientDirection::new(constraint.clone(), scale, Damping::Exponential, lambda);
             let base = Box::new(Identity);
             let mut model =

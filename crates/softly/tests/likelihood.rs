@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use softly::config::{BackboneConfig, Config, PreconditionKind, SigmaData};
 use softly::constraint::{ConstraintConfig, Norm, Residuals, SoftConstraint};
-use softly::ddpm::Ddpm;
+use softly::ddpm::{Ddpm, Label};
 use softly::denoiser::{Backbone, Denoiser, per_sample};
 use softly::denoising_loss::{DenoisingLoss, DenoisingReport};
 use softly::error::{Error, Result};
+use softly::gradient_direction::{Damping, GradientDirection};
 use softly::held_out::HeldOut;
 use softly::likelihood::{Integrator, Likelihood, LikelihoodReport, PROGRESS_PER_SAMPLE, Probes};
 use softly::model::{Blueprint, DataSpec, Model};
@@ -44,7 +45,7 @@ impl Gaussian {
     fn flat() -> Self {
         Self {
             shape: [2, 1, 1],
-            mean: vec![0.2, -0.1],
+            mean: vec![0.02, -0.01],
             eigenvalues: vec![1.2, 0.1],
             normal: vec![0.3f64.cos(), 0.3f64.sin()],
         }
@@ -56,7 +57,7 @@ impl Gaussian {
         let mut stream = Stream::new(40, Purpose::Metric, 0);
         let normal = stream.normals(64);
         let length = normal.iter().map(|v| v * v).sum::<f64>().sqrt();
-        let mean = stream.normals(64).into_iter().map(|v| 0.1 * v).collect();
+        let mean = stream.normals(64).into_iter().map(|v| 0.02 * v).collect();
         Self { shape: [2, 4, 8], mean, eigenvalues, normal: normal.into_iter().map(|v| v / length).collect() }
     }
 
@@ -156,8 +157,8 @@ impl Denoiser for Gaussian {
     }
 }
 
-/// The best x0 from DDPM's x_t = √ᾱ x0 + √(1−ᾱ) noise and the index of the level, in f32.
-struct LevelGaussian(Gaussian);
+/// The best x0 from DDPM's x_t = √ᾱ x0 + √(1−ᾱ) noise and the index of one of so many levels, in f32.
+struct LevelGaussian(Gaussian, f64);
 
 impl Parameters for LevelGaussian {
     fn visit(&mut self, _: &str, _: &mut Visitor<'_>) {}
@@ -167,7 +168,7 @@ impl Backbone for LevelGaussian {
     fn forward(&self, x: Tensor<4>, level: &[f64]) -> Tensor<4> {
         assert_eq!(x.dtype(), DType::F32);
         // ᾱ from its definition.
-        let curve = |t: f64| ((t / 100.0 + 0.008) / 1.008 * std::f64::consts::FRAC_PI_2).cos().powi(2);
+        let curve = |t: f64| ((t / self.1 + 0.008) / 1.008 * std::f64::consts::FRAC_PI_2).cos().powi(2);
         let bars: Vec<f64> = level.iter().map(|t| curve(t + 1.0) / curve(0.0)).collect();
         let gains =
             bars.iter().flat_map(|bar| self.0.eigenvalues.iter().map(move |l| l * bar.sqrt() / (l * bar + 1.0 - bar)));
@@ -205,7 +206,7 @@ fn worst_error(report: &LikelihoodReport, gaussian: &Gaussian, values: &[f32]) -
 
 #[test]
 fn the_exact_trace_gives_the_density_of_gaussian_data() {
-    let solvers = [Integrator::Heun { steps: 100, rho: 7.0 }, Likelihood::default().integrator];
+    let solvers = [Integrator::Heun { steps: 300, rho: 7.0 }, Likelihood::default().integrator];
     for gaussian in [Gaussian::flat(), Gaussian::field()] {
         let values = gaussian.data(12);
         for integrator in solvers {
@@ -266,8 +267,8 @@ fn probes_are_unbiased_and_their_standard_error_is_true() {
 #[test]
 fn heun_converges_with_second_order() {
     for gaussian in [Gaussian::flat(), Gaussian::field()] {
-        let values = gaussian.data(6);
-        let errors = [100usize, 200, 400, 800].map(|steps| {
+        let values = gaussian.data(3);
+        let errors = [60usize, 120, 240, 480].map(|steps| {
             let settings = likelihood(Integrator::Heun { steps, rho: 7.0 }, Probes::Exact);
             let report = run(&settings, &gaussian, &values, gaussian.shape);
             assert_eq!(report.evaluations, 1.0 + 2.0 * (steps - 1) as f64);
@@ -284,7 +285,7 @@ fn the_adaptive_solver_meets_its_tolerance() {
     for gaussian in [Gaussian::flat(), Gaussian::field()] {
         let values = gaussian.data(6);
         let mut costs = Vec::new();
-        for tolerance in [1e-2, 1e-3, 1e-4, 1e-5, 1e-6] {
+        for tolerance in [1e-2, 1e-3, 1e-4, 1e-5] {
             let report =
                 run(&likelihood(Integrator::Adaptive { tolerance }, Probes::Exact), &gaussian, &values, gaussian.shape);
             let worst = worst_error(&report, &gaussian, &values);
@@ -295,9 +296,9 @@ fn the_adaptive_solver_meets_its_tolerance() {
             assert_eq!(report.forced_steps, 0);
             costs.push((tolerance, report.evaluations));
         }
-        // A method of third order needs steps in proportion to tolerance^(−1/3).
-        let growth = order(&costs[2..]);
-        assert!((growth + 1.0 / 3.0).abs() < 0.06, "steps grow with tolerance^{growth}: {costs:?}");
+        // A method of third order needs steps in proportion to tolerance^(−1/3); few steps are bounded by their length.
+        let growth = order(&costs[1..]);
+        assert!((-0.36..-0.2).contains(&growth), "steps grow with tolerance^{growth}: {costs:?}");
     }
 }
 
@@ -305,24 +306,32 @@ fn the_adaptive_solver_meets_its_tolerance() {
 fn ddpm_is_integrated_over_its_own_levels() {
     for gaussian in [Gaussian::flat(), Gaussian::field()] {
         let values = gaussian.data(10);
-        let denoiser = Ddpm::new(Box::new(LevelGaussian(gaussian.clone())), 100);
-        let settings = likelihood(Integrator::Cosine { levels: 100 }, Probes::Exact);
-        let report = run(&settings, &denoiser, &values, gaussian.shape);
-        // Levels 0 to 98; the last, at σ = 2029, is above sigma_max.
-        assert!((report.sigma_min / 2.5133e-2 - 1.0).abs() < 5e-5, "{}", report.sigma_min);
-        assert!((report.sigma_max / 64.161 - 1.0).abs() < 5e-5, "{}", report.sigma_max);
-        assert_eq!(report.evaluations, 1.0 + 2.0 * 98.0);
-        for (i, sample) in report.samples.iter().enumerate() {
-            let x = gaussian.start(&values, i, report.sigma_min);
-            let exact = gaussian.nll(&x, report.sigma_min) / (gaussian.size() as f64 * LN_2);
-            let error = (sample.bits_per_dim - exact).abs();
-            assert!(error < 1e-3, "{} against {exact}", sample.bits_per_dim);
+        // 100 levels are what they are, in large steps at the low end; with more of them the integral converges.
+        let mut errors = Vec::new();
+        for levels in [100, 400] {
+            let denoiser = Ddpm::new(Box::new(LevelGaussian(gaussian.clone(), levels as f64)), levels, Label::Index);
+            let settings = Likelihood { sigma_min: 0.025, ..likelihood(Integrator::Cosine { levels }, Probes::Exact) };
+            let report = run(&settings, &denoiser, &values, gaussian.shape);
+            for (i, sample) in report.samples.iter().enumerate() {
+                let x = gaussian.start(&values, i, report.sigma_min);
+                let exact = gaussian.nll(&x, report.sigma_min) / (gaussian.size() as f64 * LN_2);
+                let error = (sample.bits_per_dim - exact).abs();
+                assert!(error < if levels == 100 { 1e-2 } else { 1e-3 }, "{} against {exact}", sample.bits_per_dim);
+            }
+            errors.push(worst_error(&report, &gaussian, &values));
+            // All levels on request: the last of them is far out.
+            let all =
+                run(&Likelihood { sigma_min: 0.001, sigma_max: 1e5, ..settings }, &denoiser, &values, gaussian.shape);
+            assert_eq!(all.evaluations, 1.0 + 2.0 * (levels - 1) as f64);
+            if levels == 100 {
+                assert!((report.sigma_min / 2.5133e-2 - 1.0).abs() < 5e-5, "{}", report.sigma_min);
+                assert!((report.sigma_max / 64.161 - 1.0).abs() < 5e-5, "{}", report.sigma_max);
+                assert!((all.sigma_max / 2029.2 - 1.0).abs() < 5e-5, "{}", all.sigma_max);
+                assert!((all.bits_per_dim - report.bits_per_dim).abs() < 3e-3);
+            }
         }
-        println!("ddpm: error {:.1e}", worst_error(&report, &gaussian, &values));
-        // All levels on request.
-        let all = run(&Likelihood { sigma_max: 3000.0, ..settings }, &denoiser, &values, gaussian.shape);
-        assert!((all.sigma_max / 2029.2 - 1.0).abs() < 5e-5);
-        assert!((all.bits_per_dim - report.bits_per_dim).abs() < 1e-3);
+        println!("100 and 400 levels: errors {errors:.5?} bits/dim");
+        assert!(errors[1] < 0.2 * errors[0], "{errors:?}");
     }
     let mut config = Config::default();
     config.denoiser.precondition = PreconditionKind::Ddpm;
@@ -374,7 +383,7 @@ fn wake_gamma(denoiser: &mut dyn Denoiser, size: f32) {
 
 /// −log p of points by small Runge–Kutta steps in ln σ with a trace from finite differences: the denoiser is a black box.
 fn black_box_nats(denoiser: &dyn Denoiser, points: &[[f64; 2]], sigma_min: f64, sigma_max: f64) -> Vec<f64> {
-    let (steps, h) = (400, 1e-3);
+    let (steps, h) = (250, 1e-3);
     let flow = |points: &[[f64; 2]], u: f64| -> Vec<[f64; 3]> {
         let scale = h * (1.0 + u.exp());
         let moves = [[0.0, 0.0], [scale, 0.0], [-scale, 0.0], [0.0, scale], [0.0, -scale]];
@@ -419,7 +428,7 @@ fn the_likelihood_differentiates_through_the_correction() {
         Likelihood { sigma_min, sigma_max, ..likelihood(Integrator::Adaptive { tolerance: 1e-5 }, Probes::Exact) };
     let cases = [
         (Scale::Plain, Norm::HalfSquares, 0.3),
-        (Scale::Polyak, Norm::L2, 0.5),
+        (Scale::Polyak, Norm::L2, 0.1),
         (Scale::Paper, Norm::HalfSquares, 0.4),
     ];
     for (scale, norm, size) in cases {
@@ -430,9 +439,11 @@ fn the_likelihood_differentiates_through_the_correction() {
                 Arc::new(SoftConstraint::new(&config, &names, &Grid::point(), &Units::identity(2)).unwrap());
             let build = |detach: bool| {
                 let scd = ScdConfig { scale, input, detach, ..ScdConfig::default() };
-                let gamma = Gamma::new(&scd, [2, 1, 1], &mut Stream::new(0, Purpose::Weights, 1), &cpu());
+                let gamma = Gamma::new(&scd, [2, 1, 1], &mut Stream::new(0, Purpose::Weights, 1), &cpu()).unwrap();
+                let gradient = GradientDirection::new(constraint.clone(), scale, Damping::Exponential, 1.0);
                 let base = Box::new(Gaussian::flat());
-                let mut model = SoftlyConstrained::new(base, constraint.clone(), gamma, scd, 1.0, 0.8);
+                let mut model =
+                    SoftlyConstrained::new(base, constraint.clone(), vec![Box::new(gradient)], gamma, scd, 0.8);
                 wake_gamma(&mut model, size);
                 model
             };
@@ -472,9 +483,14 @@ fn point_model(detach: bool) -> Model {
     let lambda = Lambda::Number(0.7);
     config.denoiser.scd = Some(ScdConfig { lambda, detach, ..ScdConfig::default() });
     config.constraint = Some(point_constraint("(sqrt(x^2 + y^2) - 1)^2", Norm::L1Sum));
-    let data = DataSpec { fields: vec!["x".into(), "y".into()], grid: Grid::point(), units: Units::identity(2) };
+    let data = DataSpec {
+        fields: vec!["x".into(), "y".into()],
+        grid: Grid::point(),
+        units: Units::identity(2),
+        floors: BTreeMap::new(),
+    };
     let mut model = Blueprint { config, data }.build(&cpu()).unwrap();
-    wake_gamma(&mut *model.denoiser, 0.3);
+    wake_gamma(&mut *model.denoiser, 0.03);
     model
 }
 
@@ -508,6 +524,41 @@ fn a_sample_does_not_depend_on_its_batch_or_on_threads() {
             });
         }
     }
+}
+
+/// A denoiser of one formula, x and σ² being tensors of the same shape.
+struct Formula(fn(Tensor<4>, Tensor<4>) -> Tensor<4>);
+
+impl Parameters for Formula {
+    fn visit(&mut self, _: &str, _: &mut Visitor<'_>) {}
+}
+
+impl Denoiser for Formula {
+    fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
+        let squares = per_sample(sigma.iter().map(|s| s * s), &x);
+        (self.0)(x, squares)
+    }
+}
+
+#[test]
+fn jumps_are_stepped_over_and_paths_without_bounds_are_refused() {
+    let values = Gaussian::flat().data(3);
+    let settings = likelihood(Likelihood::default().integrator, Probes::Exact);
+    // As with the signs of residuals: the estimate jumps, and between the jumps the trace is a constant.
+    let jumping = Formula(|x, squares| {
+        let jumps = (x.clone() * 40.0).round().detach() * 0.01;
+        x / (squares + 1.0) + jumps
+    });
+    let report = run(&settings, &jumping, &values, [2, 1, 1]);
+    assert!(report.forced_steps > 0);
+    assert!(report.evaluations < 3_500.0, "{}", report.evaluations);
+    let units = Units::identity(2);
+    let data = HeldOut { values: &values, shape: [2, 1, 1], units: &units };
+    let bursting = Formula(|x, _| (x.clone() * x.clone() * x).neg());
+    let outcome = settings.evaluate(&bursting, data, SEED, &cpu(), &AtomicBool::new(false), &|_| {});
+    let error = outcome.unwrap_err();
+    assert_eq!(error.exit_code(), 1);
+    assert!(error.to_string().contains("out of all bounds"), "{error}");
 }
 
 #[test]
@@ -635,7 +686,7 @@ fn the_bound_is_met_by_the_best_denoiser_and_exceeded_by_what_another_one_misses
         assert!((found - excess).abs() < 3.5 * error + 1e-3, "{found} against {excess}, standard error {error}");
         assert!(excess > 10.0 * error);
         // The flow's likelihood is the same quantity.
-        let few = gaussian.data(200);
+        let few = gaussian.data(60);
         let flow = run(&likelihood(Likelihood::default().integrator, Probes::Exact), &gaussian, &few, gaussian.shape);
         let both = flow.standard_error.unwrap().hypot(bound.standard_error.unwrap());
         assert!((flow.bits_per_dim - bound.bits_per_dim).abs() < 3.5 * both, "{}", flow.bits_per_dim);

@@ -218,7 +218,7 @@ fn several_directions_add_up_each_with_its_own_weights() {
     let directions = vec![DirectionKind::Gradient, DirectionKind::Spectral, DirectionKind::Newton];
     for output in [GammaOutput::Scalar, GammaOutput::Channel, GammaOutput::Pixel] {
         let config = ScdConfig { directions: directions.clone(), output, ..ScdConfig::default() };
-        let gamma = Gamma::new(&config, SHAPE, &mut Stream::new(0, Purpose::Weights, 1), &cpu());
+        let gamma = Gamma::new(&config, SHAPE, &mut Stream::new(0, Purpose::Weights, 1), &cpu()).unwrap();
         let along: Vec<Box<dyn Direction>> = vec![Box::new(Along(1.0)), Box::new(Along(10.0)), Box::new(Along(100.0))];
         let mut model = SoftlyConstrained::new(Box::new(Identity), constraint.clone(), along, gamma, config, 0.5);
         let mut weights = Vec::new();

@@ -14,8 +14,8 @@ use softly::generate::Trained;
 use softly::parameter::to_vec_f64;
 use softly::random::{Purpose, Stream};
 use softly::sampler::field_batch;
-use softly::snapshot::Snapshot;
-use softly::train::{Progress, RunFolder, RunInfo, Training, run};
+use softly::snapshot::{Snapshot, TensorFile};
+use softly::train::{Metrics, Progress, RunFolder, RunInfo, Training, run};
 use tempfile::TempDir;
 
 /// The test of memory wants the process to itself; all others share it.
@@ -109,8 +109,12 @@ fn assert_refused(folder: &Path, place: &str, attempt: impl FnOnce() -> Result<(
 #[test]
 fn a_resumed_training_equals_an_uninterrupted_one_byte_for_byte() {
     let _guard = shared();
-    for method in ["scd", "pidm-ddpm"] {
-        let config = small(method, &[]);
+    let unknown = [
+        "constraint.residual=(sqrt(x^2 + y^2) - r - s)^2",
+        "constraint.parameters={r={learn=1.2}, s={normal=[0.0, 0.1]}}",
+    ];
+    for (method, settings) in [("scd", &[][..]), ("scd", &unknown), ("pidm-ddpm", &[])] {
+        let config = small(method, settings);
         let home = TempDir::new().unwrap();
         let [whole, stopped, crashed] = ["whole", "stopped", "crashed"].map(|n| RunFolder::new(home.path().join(n)));
         train(&config, &whole.path).unwrap();
@@ -146,6 +150,19 @@ fn a_resumed_training_equals_an_uninterrupted_one_byte_for_byte() {
             assert_eq!(fs::read(resumed.snapshot()).unwrap(), fs::read(whole.snapshot()).unwrap(), "{method}");
             assert_eq!(fs::read(resumed.metrics()).unwrap(), metrics, "{method}");
             assert!(fs::read_to_string(resumed.info()).unwrap().contains("finished"));
+        }
+        let learned: Vec<f64> = String::from_utf8(metrics)
+            .unwrap()
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Metrics>(line).unwrap().constraint.get("r").copied())
+            .collect();
+        assert_eq!(learned.len(), if settings.is_empty() { 0 } else { 9 });
+        if let Some(last) = learned.last() {
+            assert!(learned.windows(2).all(|pair| pair[0] != pair[1]), "{learned:?}");
+            let snapshot = Snapshot::read(&whole.snapshot()).unwrap();
+            let (_, shape, values) = snapshot.weights.iter().find(|(name, _, _)| name == "constraint.r").unwrap();
+            // The snapshot has the running average.
+            assert!(shape == &[1] && (f64::from(values[0]) - last).abs() < 0.1, "{values:?} against {last}");
         }
         // A finished run is left alone.
         let before = contents(&whole.path);
@@ -214,7 +231,7 @@ fn damaged_and_foreign_checkpoints_are_refused_and_left_alone() {
 }
 
 #[test]
-fn no_single_flipped_bit_of_a_header_is_a_panic() {
+fn no_single_flipped_bit_goes_unnoticed() {
     let _guard = shared();
     let config = small("vanilla", &[]);
     let home = TempDir::new().unwrap();
@@ -222,11 +239,11 @@ fn no_single_flipped_bit_of_a_header_is_a_panic() {
     let mut training = Training::new(&config, Dataset::from_config(&config).unwrap(), &cpu()).unwrap();
     training.write_checkpoint(&checkpoint).unwrap();
     training.snapshot().write(&snapshot).unwrap();
-    let mut refused = 0;
     for path in [checkpoint, snapshot] {
         let good = fs::read(&path).unwrap();
         let header = 8 + u64::from_le_bytes(good[..8].try_into().unwrap()) as usize;
-        for at in 0..header {
+        // Every byte of the header, and values all over the file.
+        for at in (0..header).chain((header..good.len()).step_by(13)) {
             let mut flipped = good.clone();
             flipped[at] ^= 1 << (at % 8);
             fs::write(&path, flipped).unwrap();
@@ -235,13 +252,51 @@ fn no_single_flipped_bit_of_a_header_is_a_panic() {
             } else {
                 Snapshot::read(&path).and_then(|s| s.model(&cpu(), &path).map(|_| ()))
             };
-            if let Err(error) = outcome {
-                assert_eq!(error.exit_code(), 2, "byte {at}: {error:?}");
-                refused += 1;
-            }
+            let error = outcome.expect_err(&format!("byte {at} of {} was flipped", path.display()));
+            assert_eq!(error.exit_code(), 2, "byte {at}: {error:?}");
+            assert!(at < header || error.to_string().contains("checksum"), "byte {at}: {error}");
         }
     }
-    assert!(refused > 1_000, "{refused}");
+}
+
+#[test]
+fn snapshots_that_no_training_wrote_are_refused_and_those_without_a_checksum_are_read() {
+    let _guard = shared();
+    let config = small("scd", &[]);
+    let home = TempDir::new().unwrap();
+    let path = home.path().join("snapshot.safetensors");
+    let training = Training::new(&config, Dataset::from_config(&config).unwrap(), &cpu()).unwrap();
+    training.snapshot().write(&path).unwrap();
+    let good = fs::read(&path).unwrap();
+    let file = TensorFile::read(&path).unwrap();
+    let changes: [(&str, fn(&str) -> String); 3] = [
+        ("config", |text| text.replace("lambda = 1.0", "lambda = \"auto\"")),
+        ("config", |text| {
+            let line = |l: &str| {
+                if l.starts_with("sigma_data =") { "sigma_data = \"auto\"\n".into() } else { format!("{l}\n") }
+            };
+            text.lines().map(line).collect()
+        }),
+        ("data", |text| text.replace("\"mean\":[0.0,0.0]", "\"mean\":[0.0]")),
+    ];
+    for (key, change) in changes {
+        let mut broken = file.clone();
+        let text = broken.metadata.get_mut(key).unwrap();
+        let changed = change(text);
+        assert_ne!(&changed, text, "{key}");
+        *text = changed;
+        broken.write(&path).unwrap();
+        let error = Snapshot::read(&path).and_then(|s| s.model(&cpu(), &path).map(|_| ())).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("header of a trained model"), "{error}");
+    }
+    // The checksum stands behind the metadata's text: a line break and 64 digits, in JSON.
+    let end = good.windows(3).position(|w| w == b"}\\n").unwrap() + 1;
+    let mut bare = [&good[8..end], &good[end + 66..]].concat();
+    let length = u64::from_le_bytes(good[..8].try_into().unwrap()) - 66;
+    bare.splice(0..0, length.to_le_bytes());
+    fs::write(&path, bare).unwrap();
+    Snapshot::read(&path).unwrap().model(&cpu(), &path).unwrap();
 }
 
 #[test]

@@ -1,0 +1,253 @@
+//! Parameters of a constraint that are drawn or learned: values, independence of batches, gradients, refusals.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::Device;
+use softly::config::{BackboneConfig, Config, Layers, SigmaData};
+use softly::constraint::{ConstraintConfig, Norm, ParameterConfig, Residuals, SoftConstraint};
+use softly::model::{Blueprint, DataSpec};
+use softly::objective::Objective;
+use softly::parameter::to_vec_f64;
+use softly::random::{Purpose, Stream};
+use softly::sampler::field_batch;
+use softly::scd::{GammaInput, GammaOutput, Scale, ScdConfig};
+use softly::units::Units;
+use softly_pde::derivative::Scheme;
+use softly_pde::grid::Grid;
+
+fn cpu() -> Device {
+    Device::flex()
+}
+
+const SHAPE: [usize; 3] = [2, 6, 5];
+const GRID: Grid = Grid { rows: 6, cols: 5, x: [0.0, 1.0], y: [0.0, 0.8] };
+
+/// Darcy flow whose source is a formula of `flow`.
+fn darcy(flow: ParameterConfig) -> ConstraintConfig {
+    ConstraintConfig {
+        fields: vec!["p".into(), "K".into()],
+        residual: Residuals::One("K*laplacian(p) + dot(grad(K), grad(p)) + f - 0.1*flow*p".into()),
+        stencil: Scheme::OneSided2,
+        stencils: BTreeMap::new(),
+        norm: Norm::L2,
+        parameters: BTreeMap::from([
+            ("flow".to_string(), flow),
+            ("half".to_string(), ParameterConfig::Number(0.5)),
+            ("f".to_string(), ParameterConfig::Formula("flow*(x <= half) - sqrt(flow)*y".into())),
+        ]),
+    }
+}
+
+fn data() -> DataSpec {
+    DataSpec {
+        fields: vec!["p".into(), "K".into()],
+        grid: GRID,
+        units: Units { mean: vec![0.1, 1.3], scale: vec![0.2, 0.6] },
+        floors: BTreeMap::new(),
+    }
+}
+
+fn compiled(config: &ConstraintConfig) -> SoftConstraint {
+    let DataSpec { fields, grid, units, .. } = data();
+    SoftConstraint::new(config, &fields, &grid, &units).unwrap()
+}
+
+fn fields(samples: usize, index: u64) -> Vec<f64> {
+    Stream::new(3, Purpose::Metric, index).normals(samples * 60)
+}
+
+/// Every residual value of normalised samples.
+fn residuals(constraint: &SoftConstraint, values: &[f64]) -> Vec<f64> {
+    constraint.residuals(&field_batch(values.to_vec(), SHAPE, &cpu())).into_iter().flat_map(to_vec_f64).collect()
+}
+
+fn assert_near(found: &[f64], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len());
+    for (f, e) in found.iter().zip(expected) {
+        assert!((f - e).abs() < 1e-9 * (1.0 + e.abs()), "{f} against {e}");
+    }
+}
+
+#[test]
+fn a_learned_or_certain_number_acts_like_a_given_one_even_inside_a_formula() {
+    let values = fields(3, 0);
+    let given = compiled(&darcy(ParameterConfig::Number(7.5)));
+    let physical = |channel: usize| -> Vec<f64> {
+        let Units { mean, scale } = data().units;
+        values[channel * 30..(channel + 1) * 30].iter().map(|v| mean[channel] + scale[channel] * v).collect()
+    };
+    let sample = [physical(0), physical(1)];
+    for parameter in [ParameterConfig::Learn { learn: 7.5 }, ParameterConfig::Normal { normal: [7.5, 0.0] }] {
+        let constraint = compiled(&darcy(parameter));
+        assert_near(&residuals(&constraint, &values), &residuals(&given, &values));
+        assert_near(&constraint.residual_values(&sample).concat(), &given.residual_values(&sample).concat());
+        let x = field_batch(values.clone(), SHAPE, &cpu());
+        let (norm, gradient) = constraint.norm_and_gradient(&x);
+        let (given_norm, given_gradient) = given.norm_and_gradient(&x);
+        assert_near(&to_vec_f64(norm), &to_vec_f64(given_norm));
+        assert_near(&to_vec_f64(gradient), &to_vec_f64(given_gradient));
+        assert_near(&to_vec_f64(constraint.jacobi_step(&x)), &to_vec_f64(given.jacobi_step(&x)));
+    }
+    // Arithmetic in f64 takes the mean of a drawn number.
+    let drawn = compiled(&darcy(ParameterConfig::Normal { normal: [7.5, 2.0] }));
+    assert_near(&drawn.residual_values(&sample).concat(), &given.residual_values(&sample).concat());
+}
+
+/// Two channels on one node; the residual is the parameters themselves.
+fn drawn_numbers(values: &[f64]) -> (Vec<f64>, Vec<f64>) {
+    let config = ConstraintConfig {
+        fields: vec!["p".into()],
+        residual: Residuals::Many(
+            ["a + 0*p", "b + 0*p"]
+                .map(|formula| softly::constraint::ResidualConfig {
+                    formula: formula.into(),
+                    region: softly::constraint::Region::All,
+                    weight: 1.0,
+                })
+                .to_vec(),
+        ),
+        stencil: Scheme::OneSided2,
+        stencils: BTreeMap::new(),
+        norm: Norm::L2,
+        parameters: BTreeMap::from([
+            ("a".to_string(), ParameterConfig::Normal { normal: [2.0, 0.5] }),
+            ("b".to_string(), ParameterConfig::Normal { normal: [-1.0, 0.1] }),
+        ]),
+    };
+    let names = ["p".to_string(), "q".to_string()];
+    let constraint = SoftConstraint::new(&config, &names, &Grid::point(), &Units::identity(2)).unwrap();
+    let mut parts = constraint.residuals(&field_batch(values.to_vec(), [2, 1, 1], &cpu())).into_iter().map(to_vec_f64);
+    (parts.next().unwrap(), parts.next().unwrap())
+}
+
+#[test]
+fn drawn_numbers_have_their_distribution_and_belong_to_the_field_alone() {
+    let n = 4_000;
+    let values = Stream::new(5, Purpose::Metric, 0).normals(2 * n);
+    let (a, b) = drawn_numbers(&values);
+    let moments = |v: &[f64]| {
+        let mean = v.iter().sum::<f64>() / n as f64;
+        (mean, (v.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n as f64).sqrt())
+    };
+    for (found, (mean, std)) in [(moments(&a), (2.0, 0.5)), (moments(&b), (-1.0, 0.1))] {
+        assert!((found.0 - mean).abs() < 4.5 * std / (n as f64).sqrt(), "{found:?}");
+        assert!((found.1 / std - 1.0).abs() < 4.5 / (2.0 * n as f64).sqrt(), "{found:?}");
+    }
+    let correlation: f64 =
+        a.iter().zip(&b).map(|(a, b)| (a - 2.0) / 0.5 * (b + 1.0) / 0.1).sum::<f64>() / (n as f64).sqrt();
+    assert!(correlation.abs() < 4.5, "{correlation}");
+    // The same field has the same draw alone, elsewhere in a batch and again; the least change gives another one.
+    for (i, sample) in values.chunks_exact(2).enumerate().take(20) {
+        assert_eq!(drawn_numbers(sample).0, [a[i]]);
+    }
+    let (again, _) = drawn_numbers(&values[100..200]);
+    assert_eq!(again, a[50..100]);
+    let nudged: Vec<f64> = values[..2].iter().map(|v| v * (1.0 + f64::EPSILON)).collect();
+    assert_ne!(drawn_numbers(&nudged).0[0], a[0]);
+}
+
+fn blueprint(flow: ParameterConfig, scale: Scale) -> Blueprint {
+    let mut config = Config::default();
+    config.data.sigma_data = SigmaData::Number(0.5);
+    config.denoiser.backbone = BackboneConfig::Mlp { hidden: 24 };
+    config.denoiser.scd =
+        Some(ScdConfig { scale, input: GammaInput::Features, output: GammaOutput::Channel, ..ScdConfig::default() });
+    config.train.seed = 4;
+    config.constraint = Some(darcy(flow));
+    Blueprint { config, data: data() }
+}
+
+#[test]
+fn the_training_gradient_of_a_learned_number_matches_finite_differences() {
+    // The L2 norm: with L1 norms the gradient knows the parameter through signs only. Jacobi's step is constant in training,
+    // so its difference would be another one.
+    for (scale, gamma) in [(Scale::Plain, 0.2), (Scale::Unit, 1.0), (Scale::Polyak, 2.0)] {
+        let blueprint = blueprint(ParameterConfig::Learn { learn: 7.5 }, scale);
+        let mut model = blueprint.build(&cpu().autodiff()).unwrap();
+        model.denoiser.visit("", &mut |name, parameter| {
+            if name == "gamma.last.bias" {
+                parameter.set(vec![gamma; 2]);
+            } else if name == "gamma.last.weight" {
+                let mut stream = Stream::new(8, Purpose::Metric, 0);
+                let values = parameter.values().iter().map(|_| 0.1 * gamma * stream.normal() as f32).collect();
+                parameter.set(values);
+            }
+        });
+        let (clean, noise) = (fields(4, 1), fields(4, 2));
+        let loss = |model: &softly::model::Model| {
+            let field = |values: &[f64]| field_batch(values.to_vec(), SHAPE, &cpu());
+            let sigma = [0.08, 0.3, 0.9, 2.0];
+            let (clean, noise) = (field(&clean) * 0.5, field(&noise));
+            Objective::default().loss(&*model.denoiser, model.constraint.as_deref(), clean, noise, &sigma, 0.5).total()
+        };
+        let mut gradients = loss(&model).backward();
+        let mut recorded = None;
+        let mut at = |value: f32| {
+            model.denoiser.visit("", &mut |name, parameter| {
+                if name == "constraint.flow" {
+                    assert_eq!(parameter.shape(), [1]);
+                    assert_eq!(parameter.rate(), 7.5);
+                    if recorded.is_none() {
+                        assert_eq!(parameter.values(), [7.5]);
+                        recorded = parameter.take_gradient(&mut gradients);
+                    }
+                    parameter.set(vec![value]);
+                }
+            });
+            to_vec_f64(loss(&model))[0]
+        };
+        let mut difference = |h: f32| (at(7.5 + h) - at(7.5 - h)) / (2.0 * f64::from(h));
+        let (coarse, fine) = (difference(0.0625), difference(0.03125));
+        let exact = (4.0 * fine - coarse) / 3.0;
+        let recorded = f64::from(recorded.expect("the loss depends on the parameter")[0]);
+        assert!((recorded / exact - 1.0).abs() < 1e-3, "{scale:?}: {recorded} against {exact}");
+    }
+}
+
+#[test]
+fn impossible_parameters_are_refused_by_name() {
+    let preset = || Layers::new().preset("darcy-demo").unwrap();
+    let refused = |setting: &str| {
+        let error = preset().set(setting).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        error.to_string()
+    };
+    for setting in [
+        "constraint.parameters.flow={learn='fast'}",
+        "constraint.parameters.flow={learn=[1.0, 2.0]}",
+        "constraint.parameters.flow={learn=15.0, rate=3}",
+        "constraint.parameters.flow={normal=15.0}",
+        "constraint.parameters.flow={lern=15.0}",
+        "constraint.parameters.flow=true",
+    ] {
+        let said = refused(setting);
+        assert!(said.contains("{ learn = start }") && said.contains("{ normal = [mean, std] }"), "{setting}: {said}");
+    }
+    let said = refused("truth={fields=['p'], residual='f*p', parameters={f={learn=1.0}}}");
+    assert!(said.contains("truth.parameters.f"), "{said}");
+    let learned = preset().set("constraint.parameters.flow={learn=15.0}").unwrap();
+    // Vanilla has no use for the constraint; guidance has, but nothing there learns.
+    learned.clone().finish("test").unwrap();
+    let error = learned.clone().set("sampler.guidance={scale=0.1}").unwrap_err().to_string();
+    assert!(error.contains("constraint.parameters.flow") && error.contains("[denoiser.scd]"), "{error}");
+    // One kind of parameter over another replaces it.
+    learned.set("constraint.parameters.flow={normal=[10.0, 1.0]}").unwrap().finish("test").unwrap();
+
+    let compile = |flow: ParameterConfig, f: &str| {
+        let mut config = darcy(flow);
+        config.parameters.insert("f".into(), ParameterConfig::Formula(f.into()));
+        let DataSpec { fields, grid, units, .. } = data();
+        SoftConstraint::new(&config, &fields, &grid, &units).err().expect("refused").to_string()
+    };
+    let learn = || ParameterConfig::Learn { learn: 1.0 };
+    for (flow, f, place) in [
+        (ParameterConfig::Learn { learn: f64::NAN }, "1", "constraint.parameters.flow"),
+        (ParameterConfig::Normal { normal: [1.0, -1.0] }, "1", "constraint.parameters.flow"),
+        (ParameterConfig::Normal { normal: [1.0, f64::INFINITY] }, "1", "constraint.parameters.flow"),
+        (learn(), "flow*(x <= flow)", "constraint.parameters.f"),
+        (learn(), "flow*p", "constraint.parameters.f"),
+    ] {
+        let said = compile(flow, f);
+        assert!(said.contains(place), "{said}");
+    }
+}

@@ -1,0 +1,526 @@
+//! Correction directions against exact answers: bases, dense references, reference solvers and finite differences.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use softly::config::Layers;
+use softly::constraint::{ConstraintConfig, Norm, ParameterConfig, Region, ResidualConfig, Residuals, SoftConstraint};
+use softly::dataset::Dataset;
+use softly::denoiser::Precondition;
+use softly::direction::Direction;
+use softly::fast_basis::{Basis, Family, data_spectrum};
+use softly::generators::{Generator, Size};
+use softly::newton_direction::{NewtonConfig, NewtonDirection};
+use softly::parameter::to_vec_f64;
+use softly::random::{Purpose, Stream};
+use softly::sampler::field_batch;
+use softly::snapshot::Snapshot;
+use softly::spectral_direction::SpectralDirection;
+use softly::train::Training;
+use softly::units::Units;
+use softly_pde::darcy::Discretisation;
+use softly_pde::derivative::{Matrix, Order, Scheme};
+use softly_pde::grid::Grid;
+
+const FAMILIES: [Family; 5] =
+    [Family::Cosine, Family::MirroredCosine, Family::Sine, Family::InnerSine, Family::Fourier];
+
+fn cpu() -> Device {
+    Device::flex()
+}
+
+fn normals(index: u64, count: usize) -> Vec<f64> {
+    Stream::new(3, Purpose::Metric, index).normals(count)
+}
+
+/// a · b for row-major `[n, n]`.
+fn product(a: &[f64], b: &[f64], n: usize) -> Vec<f64> {
+    (0..n * n).map(|i| (0..n).map(|k| a[i / n * n + k] * b[k * n + i % n]).sum()).collect()
+}
+
+fn rms(values: &[f64]) -> f64 {
+    (values.iter().map(|v| v * v).sum::<f64>() / values.len() as f64).sqrt()
+}
+
+fn relative_error(found: &[f64], expected: &[f64]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    rms(&found.iter().zip(expected).map(|(a, b)| a - b).collect::<Vec<_>>()) / rms(expected)
+}
+
+/// Noise levels as a direction is called with.
+fn levels(sigma: &[f64]) -> Vec<Precondition> {
+    sigma.iter().map(|&s| Precondition::new(s, 0.5)).collect()
+}
+
+/// Levels whose trust region is too large to matter.
+fn unlimited(n: usize) -> Vec<Precondition> {
+    vec![Precondition { out: 1e6, ..Precondition::new(1.0, 0.5) }; n]
+}
+
+#[test]
+fn analysis_inverts_synthesis_and_families_are_orthonormal() {
+    for family in FAMILIES {
+        for n in [4, 7, 12] {
+            let (analysis, synthesis) = (family.analysis(n), family.synthesis(n));
+            for (i, v) in product(&analysis, &synthesis, n).into_iter().enumerate() {
+                let identity = if i / n == i % n { 1.0 } else { 0.0 };
+                assert!((v - identity).abs() < 1e-12, "{family:?} {n}: {v}");
+            }
+            if family != Family::MirroredCosine {
+                for (i, a) in analysis.iter().enumerate() {
+                    assert!((a - synthesis[i % n * n + i / n]).abs() < 1e-12, "{family:?} {n} is not orthonormal");
+                }
+            }
+        }
+    }
+    for family in [Family::Cosine, Family::Fourier] {
+        assert_eq!(family.synthesis(1), [1.0], "{family:?} of a lone point");
+    }
+}
+
+#[test]
+fn families_diagonalise_the_second_derivative_of_their_scheme() {
+    for (family, scheme) in [
+        (Family::MirroredCosine, Scheme::Mirror),
+        (Family::Sine, Scheme::Zero),
+        (Family::InnerSine, Scheme::OneSided2),
+        (Family::Fourier, Scheme::Periodic),
+        (Family::Fourier, Scheme::Spectral),
+    ] {
+        for n in [8, 11] {
+            let derivative = Matrix::derivative(scheme, Order::Second, n, 1.0).dense();
+            let in_basis = product(&product(&family.analysis(n), &derivative, n), &family.synthesis(n), n);
+            // The inner sines stand for inner nodes only.
+            let inner = if family == Family::InnerSine { n - 2 } else { n };
+            for (i, v) in in_basis.iter().enumerate() {
+                let (row, col) = (i / n, i % n);
+                if row < inner && col < inner && row != col {
+                    assert!(v.abs() < 1e-11, "{family:?} of {scheme:?}, {n} nodes: {v} at {row}, {col}");
+                }
+            }
+        }
+    }
+}
+
+/// Function (k, l) of a channel at node (i, j) by the matrices along the axes.
+fn dense_basis(family: Family, rows: usize, cols: usize) -> Vec<Vec<f64>> {
+    let (x, y) = (family.synthesis(rows), family.synthesis(cols));
+    let function = |k: usize, l: usize| {
+        (0..rows * cols).map(|node| x[node / cols * rows + k] * y[node % cols * cols + l]).collect()
+    };
+    (0..rows).flat_map(|k| (0..cols).map(move |l| (k, l))).map(|(k, l)| function(k, l)).collect()
+}
+
+#[test]
+fn the_spectrum_is_the_variance_of_every_coefficient() {
+    let families = vec![Family::Cosine, Family::InnerSine];
+    let basis = Basis::new(families.clone(), 6, 5);
+    // Two samples mean ± deviation have exactly that deviation; one coefficient of each channel never varies.
+    let deviations: Vec<f64> = (0..60).map(|i| if i % 30 == 7 { 0.0 } else { 0.1 + 0.05 * f64::from(i) }).collect();
+    let means = normals(0, 60);
+    let mut values = Vec::new();
+    for sign in [1.0, -1.0] {
+        for (c, &family) in families.iter().enumerate() {
+            let functions = dense_basis(family, 6, 5);
+            values.extend((0..30).map(|node| {
+                let coefficient = |k: usize| means[c * 30 + k] + sign * deviations[c * 30 + k];
+                (0..30).map(|k| coefficient(k) * functions[k][node]).sum::<f64>() as f32
+            }));
+        }
+    }
+    let spectrum = data_spectrum(values.chunks_exact(60).map(<[f32]>::to_vec), &basis);
+    assert_eq!(spectrum.len(), 60);
+    for (s, d) in spectrum.iter().zip(&deviations) {
+        assert!(*s > 0.0);
+        assert!((f64::from(*s) - d * d).abs() < 1e-5 * (1.0 + d * d), "{s} against {}", d * d);
+    }
+}
+
+/// Darcy's law on a small grid, p differentiated with `scheme`.
+fn darcy_law(scheme: Scheme, norm: Norm) -> ConstraintConfig {
+    let source = "flow*(x<=0.2)*(y<=0.2) - flow*(x>=0.8)*(y>=0.8)".to_string();
+    ConstraintConfig {
+        fields: vec!["p".into(), "K".into()],
+        residual: Residuals::One("K*laplacian(p) + dot(grad(K), grad(p)) + f".into()),
+        stencil: Scheme::OneSided2,
+        stencils: BTreeMap::from([("p".to_string(), scheme)]),
+        norm,
+        parameters: BTreeMap::from([
+            ("flow".to_string(), ParameterConfig::Number(10.0)),
+            ("f".to_string(), ParameterConfig::Formula(source)),
+        ]),
+    }
+}
+
+fn helmholtz_law(k: f64) -> ConstraintConfig {
+    let formula = "laplacian(u) + k^2*u - a".to_string();
+    ConstraintConfig {
+        fields: vec!["a".into(), "u".into()],
+        residual: Residuals::Many(vec![ResidualConfig { formula, region: Region::Interior, weight: 2.0 }]),
+        stencil: Scheme::OneSided2,
+        stencils: BTreeMap::new(),
+        norm: Norm::L2,
+        parameters: BTreeMap::from([("k".to_string(), ParameterConfig::Number(k))]),
+    }
+}
+
+fn names(constraint: &ConstraintConfig) -> Vec<String> {
+    constraint.fields.clone()
+}
+
+/// Units that are not trivial: p or u in the channel given is small, the other field is near 1.
+fn small_units(channel: usize) -> Units {
+    let mut units = Units { mean: vec![1.2; 2], scale: vec![0.8; 2] };
+    (units.mean[channel], units.scale[channel]) = (0.01, 0.07);
+    units
+}
+
+fn normalised(physical: &[f64], units: &Units, nodes: usize) -> Vec<f64> {
+    let channel = |i: usize| i / nodes % 2;
+    physical.iter().enumerate().map(|(i, v)| (v - units.mean[channel(i)]) / units.scale[channel(i)]).collect()
+}
+
+fn newton(
+    (config, solve_for): &(NewtonConfig, String),
+    constraint: &ConstraintConfig,
+    grid: &Grid,
+    units: &Units,
+) -> softly::error::Result<NewtonDirection> {
+    NewtonDirection::new(config, solve_for, constraint, &names(constraint), grid, units)
+}
+
+fn solve_for(field: &str, iterations: usize) -> (NewtonConfig, String) {
+    let floor = (field == "p").then(|| BTreeMap::from([("K".to_string(), 0.05)]));
+    (NewtonConfig { iterations, floor, ..NewtonConfig::default() }, field.into())
+}
+
+fn spectral(constraint: &ConstraintConfig, families: Vec<Family>, grid: &Grid, units: &Units) -> SpectralDirection {
+    let basis = Basis::new(families, grid.rows, grid.cols);
+    let spectrum = (0..2 * grid.len()).map(|i| 1.0 / (1.0 + (i % grid.len()) as f32)).collect();
+    let constraint = Arc::new(SoftConstraint::new(constraint, &names(constraint), grid, units).unwrap());
+    SpectralDirection::new(constraint, basis, spectrum, &cpu())
+}
+
+#[test]
+fn the_spectral_direction_is_its_dense_formula() {
+    let grid = Grid::unit(6, 5);
+    let law = darcy_law(Scheme::Mirror, Norm::L2);
+    let units = small_units(0);
+    let families = vec![Family::Cosine, Family::Fourier];
+    let direction = spectral(&law, families.clone(), &grid, &units);
+    let sigma = [0.02, 0.3, 40.0];
+    let base = field_batch(normals(1, 3 * 60), [2, 6, 5], &cpu());
+    let found = to_vec_f64(direction.at(&base, &sigma, &levels(&sigma)));
+
+    let constraint = SoftConstraint::new(&law, &names(&law), &grid, &units).unwrap();
+    let gradient = to_vec_f64(constraint.norm_and_gradient(&base).1);
+    for (sample, &sigma) in sigma.iter().enumerate() {
+        let mut expected = vec![0.0; 60];
+        for (c, &family) in families.iter().enumerate() {
+            let gradient = &gradient[sample * 60 + c * 30..][..30];
+            for (k, function) in dense_basis(family, 6, 5).into_iter().enumerate() {
+                let s = 1.0 / (1.0 + k as f64);
+                let coefficient: f64 = function.iter().zip(gradient).map(|(f, g)| f * g).sum();
+                let filtered = coefficient * s * sigma * sigma / (s + sigma * sigma);
+                for (e, f) in expected[c * 30..].iter_mut().zip(&function) {
+                    *e += filtered * f;
+                }
+            }
+        }
+        let scale = Precondition::new(sigma, 0.5).out / rms(&expected);
+        expected.iter_mut().for_each(|e| *e *= scale);
+        // The spectrum is stored in single precision.
+        let error = relative_error(&found[sample * 60..][..60], &expected);
+        assert!(error < 1e-7, "sigma {sigma}: {error}");
+    }
+}
+
+#[test]
+fn newton_solves_helmholtz_in_one_application() {
+    for (size, k) in [(Size::Rectangle([24, 32]), 1.0), (Size::Rectangle([24, 32]), 4.0), (Size::Square(64), 1.0)] {
+        let generator = Generator::Helmholtz { size, wave_number: k, alpha: 2.0, tau: 3.0, zero_border: true };
+        let grid = generator.grid();
+        let maker = generator.prepare(5).unwrap();
+        let samples: Vec<f64> =
+            (0..2).flat_map(|i| maker.sample(Purpose::TrainData, i).unwrap()).map(f64::from).collect();
+        let units = small_units(1);
+        let truth = normalised(&samples, &units, grid.len());
+        // Any solution with the right border is a start.
+        let noise = normals(2, truth.len());
+        let inner = |node: usize| {
+            let (i, j) = (node / grid.cols, node % grid.cols);
+            i > 0 && j > 0 && i + 1 < grid.rows && j + 1 < grid.cols
+        };
+        let start: Vec<f64> = truth
+            .iter()
+            .enumerate()
+            .map(|(i, t)| if i / grid.len() % 2 == 1 && inner(i % grid.len()) { t + noise[i] } else { *t })
+            .collect();
+        let base = field_batch(start.clone(), [2, grid.rows, grid.cols], &cpu());
+        for iterations in [1, 4] {
+            let direction = newton(&solve_for("u", iterations), &helmholtz_law(k), &grid, &units).unwrap();
+            let v = to_vec_f64(direction.at(&base, &[1.0; 2], &unlimited(2)));
+            let (mut moved, mut expected) = (Vec::new(), Vec::new());
+            for (i, v) in v.iter().enumerate() {
+                if i / grid.len() % 2 == 1 {
+                    moved.push(*v);
+                    expected.push(truth[i] - start[i]);
+                } else {
+                    assert_eq!(*v, 0.0, "only the solved field moves");
+                }
+            }
+            let error = relative_error(&moved, &expected);
+            // Samples are stored in single precision.
+            assert!(error < 1e-5, "k = {k}, {iterations} iterations: {error}");
+        }
+    }
+}
+
+#[test]
+fn newton_solves_darcy_within_its_iterations() {
+    for (size, length, modes, iterations, bound) in
+        [(16, 0.2, 4, 10, 0.01), (32, 0.2, 16, 10, 0.05), (16, 0.2, 4, 40, 2e-3)]
+    {
+        let generator =
+            |discretisation| Generator::Darcy { size: Size::Square(size), length, modes, flow: 10.0, discretisation };
+        let mirrored = generator(Discretisation::Mirror);
+        let grid = mirrored.grid();
+        let maker = mirrored.prepare(5).unwrap();
+        let samples: Vec<f64> =
+            (0..3).flat_map(|i| maker.sample(Purpose::TrainData, i).unwrap()).map(f64::from).collect();
+        let units = small_units(0);
+        let truth = normalised(&samples, &units, grid.len());
+        let noise = normals(4, truth.len());
+        let moved = |i: usize| i / grid.len() % 2 == 0;
+        let start: Vec<f64> = (0..truth.len()).map(|i| if moved(i) { truth[i] + noise[i] } else { truth[i] }).collect();
+        let base = field_batch(start.clone(), [2, grid.rows, grid.cols], &cpu());
+        // The constraint has one-sided rows; the direction takes mirrored ones by itself.
+        let law = generator(Discretisation::OneSided).equation().unwrap();
+        let direction = newton(&solve_for("p", iterations), &law, &grid, &units).unwrap();
+        let v = to_vec_f64(direction.at(&base, &[1.0; 3], &unlimited(3)));
+        for sample in 0..3 {
+            let channel = 2 * sample * grid.len()..(2 * sample + 1) * grid.len();
+            // The step keeps the mean, so compare what is left without one.
+            let centred = |values: Vec<f64>| {
+                let mean = values.iter().sum::<f64>() / values.len() as f64;
+                values.into_iter().map(|v| v - mean).collect::<Vec<_>>()
+            };
+            let reached = centred(channel.clone().map(|i| start[i] + v[i]).collect());
+            let error = relative_error(&reached, &centred(truth[channel].to_vec()));
+            assert!(error < bound, "{size} nodes, {iterations} iterations: {error}");
+        }
+    }
+}
+
+/// A direction as a function of the base.
+type At<'a> = dyn Fn(&Tensor<4>) -> Tensor<4> + 'a;
+
+/// Compares the gradient of Σ w·v(x) by autodiff with central differences in f64.
+fn check_gradient(name: &str, at: &At<'_>, x: &[f64], shape: [usize; 3]) {
+    let size: usize = shape.iter().product();
+    let n = x.len() / size;
+    let weights = field_batch(normals(9, x.len()), shape, &cpu());
+    let device = cpu().autodiff();
+    let data = TensorData::new(x.to_vec(), [n, shape[0], shape[1], shape[2]]);
+    let tracked: Tensor<4> = Tensor::<4>::from_data(data, (&device, DType::F64)).require_grad();
+    let loss = (at(&tracked) * Tensor::from_inner(weights.clone())).sum();
+    let gradients = loss.backward();
+    let gradient = to_vec_f64(tracked.grad(&gradients).unwrap());
+    let value = |x: Vec<f64>| to_vec_f64((at(&field_batch(x, shape, &cpu())) * weights.clone()).sum())[0];
+    let size = rms(&gradient);
+    assert!(size > 0.0, "{name}: the direction moves with the base");
+    for probe in 0..4 {
+        let direction = normals(20 + probe, x.len());
+        let step = 1e-6;
+        let moved = |sign: f64| value(x.iter().zip(&direction).map(|(x, d)| x + sign * step * d).collect());
+        let slope = (moved(1.0) - moved(-1.0)) / (2.0 * step);
+        let expected: f64 = gradient.iter().zip(&direction).map(|(g, d)| g * d).sum();
+        let scale = size * (x.len() as f64).sqrt();
+        assert!((slope - expected).abs() < 1e-5 * scale, "{name}: {slope} against {expected} (scale {scale})");
+    }
+}
+
+#[test]
+fn gradients_through_every_direction_match_finite_differences() {
+    let sigma = [0.05, 0.8];
+    let at = levels(&sigma);
+    let grid = Grid::unit(9, 8);
+    let shape = [2, 9, 8];
+    let x = normals(6, 2 * 2 * grid.len());
+    let x: Vec<f64> = x.into_iter().map(|v| 0.5 * v).collect();
+    for norm in [Norm::L1Mean, Norm::L2] {
+        let direction = spectral(&darcy_law(Scheme::OneSided2, norm), vec![Family::Cosine; 2], &grid, &small_units(0));
+        check_gradient("spectral", &|x| direction.at(x, &sigma, &at), &x, shape);
+    }
+    let darcy = newton(&solve_for("p", 6), &darcy_law(Scheme::OneSided2, Norm::L2), &grid, &small_units(0)).unwrap();
+    check_gradient("newton, Darcy", &|x| darcy.at(x, &sigma, &at), &x, shape);
+    let helmholtz = newton(&solve_for("u", 3), &helmholtz_law(2.0), &grid, &small_units(1)).unwrap();
+    check_gradient("newton, Helmholtz", &|x| helmholtz.at(x, &sigma, &at), &x, shape);
+}
+
+#[test]
+fn a_stopped_gradient_is_no_gradient() {
+    let grid = Grid::unit(9, 8);
+    let config = NewtonConfig { stop_gradient: true, ..solve_for("p", 3).0 };
+    let direction =
+        newton(&(config, "p".into()), &darcy_law(Scheme::OneSided2, Norm::L2), &grid, &small_units(0)).unwrap();
+    let x: Tensor<4> = Tensor::<4>::from_data(
+        TensorData::new(normals(6, 2 * grid.len()), [1, 2, 9, 8]),
+        (&cpu().autodiff(), DType::F64),
+    )
+    .require_grad();
+    let v = direction.at(&x, &[0.5], &levels(&[0.5]));
+    let gradients = (x.clone() + v).sum().backward();
+    assert!(to_vec_f64(x.grad(&gradients).unwrap()).iter().all(|g| *g == 1.0));
+}
+
+#[test]
+fn a_sample_does_not_know_its_batch() {
+    let grid = Grid::unit(9, 8);
+    let (size, sigma) = (2 * grid.len(), [0.01, 0.4, 30.0]);
+    let values = normals(7, 3 * size);
+    let law = darcy_law(Scheme::OneSided2, Norm::L2);
+    let newton = newton(&solve_for("p", 5), &law, &grid, &small_units(0)).unwrap();
+    let spectral = spectral(&law, vec![Family::Cosine; 2], &grid, &small_units(0));
+    let directions: [&dyn Fn(&Tensor<4>, &[f64]) -> Tensor<4>; 2] =
+        [&|x, s| newton.at(x, s, &levels(s)), &|x, s| spectral.at(x, s, &levels(s))];
+    for direction in directions {
+        let together = to_vec_f64(direction(&field_batch(values.clone(), [2, 9, 8], &cpu()), &sigma));
+        for sample in 0..3 {
+            let own = sample * size..(sample + 1) * size;
+            let x = field_batch(values[own.clone()].to_vec(), [2, 9, 8], &cpu());
+            let alone = to_vec_f64(direction(&x, &sigma[sample..=sample]));
+            assert!(relative_error(&together[own], &alone) < 1e-12);
+        }
+    }
+}
+
+#[test]
+fn without_a_residual_there_is_no_direction() {
+    let grid = Grid::unit(8, 8);
+    let units = Units::identity(2);
+    let zero = Tensor::<4>::zeros([1, 2, 8, 8], (&cpu().autodiff(), DType::F32)).require_grad();
+    let law = helmholtz_law(1.0);
+    let newton = newton(&solve_for("u", 4), &law, &grid, &units).unwrap();
+    let spectral = spectral(&law, vec![Family::Cosine; 2], &grid, &units);
+    for v in [newton.at(&zero, &[0.3], &levels(&[0.3])), spectral.at(&zero, &[0.3], &levels(&[0.3]))] {
+        assert!(to_vec_f64(v.clone()).iter().all(|v| *v == 0.0));
+        let gradients = (v * 2.0).sum().backward();
+        if let Some(gradient) = zero.grad(&gradients) {
+            assert!(to_vec_f64(gradient).iter().all(|g| g.is_finite()));
+        }
+    }
+}
+
+#[test]
+fn whatever_the_estimate_is_the_directions_are_finite_and_bounded() {
+    let grid = Grid::unit(16, 16);
+    let law = darcy_law(Scheme::OneSided2, Norm::L1Mean);
+    let units = small_units(0);
+    let noise = |scale: f64, shift: f64| normals(8, 512).into_iter().map(move |v| scale * v + shift);
+    // Noise of every size, constants, and a permeability that is negative or zero everywhere.
+    let estimates: Vec<Vec<f64>> =
+        [(1e-3, 0.0), (0.5, 0.0), (20.0, 0.0), (1e4, 0.0), (0.0, 0.0), (0.0, -1.5), (0.3, -40.0)]
+            .into_iter()
+            .map(|(scale, shift)| noise(scale, shift).collect())
+            .collect();
+    let n = estimates.len();
+    let data = TensorData::new(estimates.concat(), [n, 2, 16, 16]);
+    for sigma in [0.002, 0.3, 80.0] {
+        let (sigma, at) = (vec![sigma; n], levels(&vec![sigma; n]));
+        for floor in [None, Some(BTreeMap::from([("K".to_string(), 0.05)]))] {
+            let config = NewtonConfig { floor, ..NewtonConfig::default() };
+            let newton = newton(&(config, "p".into()), &law, &grid, &units).unwrap();
+            let spectral = spectral(&law, vec![Family::Cosine; 2], &grid, &units);
+            for (newtons, limit) in [(true, 3.0 * at[0].out), (false, at[0].out)] {
+                let x = Tensor::<4>::from_data(data.clone(), (&cpu().autodiff(), DType::F32)).require_grad();
+                let v = if newtons { newton.at(&x, &sigma, &at) } else { spectral.at(&x, &sigma, &at) };
+                let gradient = x.grad(&v.clone().sum().backward()).unwrap();
+                for (i, g) in to_vec_f64(gradient).iter().enumerate() {
+                    assert!(
+                        g.is_finite(),
+                        "newton: {newtons}, sigma {}: gradient {g} of estimate {}",
+                        sigma[0],
+                        i / 512
+                    );
+                }
+                for sample in to_vec_f64(v).chunks_exact(512) {
+                    let size = if newtons { rms(&sample[..256]) } else { rms(sample) };
+                    assert!(size.is_finite() && size <= limit * 1.001, "{size} of {limit}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wrong_configuration_is_named() {
+    let grid = Grid::unit(8, 8);
+    let law = darcy_law(Scheme::OneSided2, Norm::L2);
+    let border = ConstraintConfig {
+        residual: Residuals::Many(vec![ResidualConfig { formula: "p".into(), region: Region::Border, weight: 1.0 }]),
+        ..law.clone()
+    };
+    let floored = |name: &str, floor: f64| {
+        let floor = Some(BTreeMap::from([(name.to_string(), floor)]));
+        (NewtonConfig { floor, ..NewtonConfig::default() }, "p".to_string())
+    };
+    for (config, law, grid, said) in [
+        (solve_for("q", 3), &law, &grid, "denoiser.scd.solve_for: `q` is no field"),
+        (solve_for("p", 3), &border, &grid, "denoiser.scd.solve_for"),
+        (solve_for("K", 3), &border, &grid, "denoiser.scd.solve_for: no residual contains `K`"),
+        (solve_for("p", 0), &law, &grid, "denoiser.scd.newton.iterations"),
+        (solve_for("p", 3), &law, &Grid::unit(3, 9), "denoiser.scd.directions: `newton` needs 4 nodes"),
+        (floored("K", 0.0), &law, &grid, "denoiser.scd.newton.floor: expected a positive number"),
+        (floored("k", 0.1), &law, &grid, "denoiser.scd.newton.floor: `k` is no field"),
+    ] {
+        let error = newton(&config, law, grid, &Units::identity(2)).err().expect("a refusal").to_string();
+        assert!(error.starts_with(said), "{error}");
+    }
+}
+
+#[test]
+fn a_model_with_every_direction_trains_and_its_snapshot_knows_the_data() {
+    let config = Layers::new().preset("darcy-demo").unwrap();
+    let settings = [
+        "data.count=40",
+        "data.valid=4",
+        "train.iterations=3",
+        "train.batch=4",
+        "denoiser.backbone={ kind = 'mlp', hidden = 16 }",
+        "denoiser.scd={ directions = ['gradient', 'spectral', 'newton'], solve_for = 'p', scale = 'unit', input = 'features' }",
+    ];
+    let config = settings.into_iter().fold(config, |config, setting| config.set(setting).unwrap());
+    let config = config.finish("test").unwrap();
+    let dataset = Dataset::from_config(&config).unwrap();
+    let floors = dataset.floors();
+    assert_eq!(floors.keys().collect::<Vec<_>>(), ["K"], "the permeability is positive, the pressure is not");
+    let mut training = Training::new(&config, dataset.clone(), &cpu()).unwrap();
+    for _ in 0..3 {
+        training.step().unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("snapshot.safetensors");
+    training.snapshot().write(&path).unwrap();
+    let snapshot = Snapshot::read(&path).unwrap();
+    assert_eq!(snapshot.blueprint.data.floors, floors);
+    let (_, shape, spectrum) = snapshot.weights.iter().find(|(name, _, _)| name == "spectral.spectrum").unwrap();
+    assert_eq!(*shape, [2, 16, 16]);
+    // By Parseval the coefficients vary as much in all as the nodes do.
+    let units = &snapshot.blueprint.data.units;
+    let indices: Vec<usize> = (0..40).collect();
+    let samples = Dataset::batch(&dataset.train, &indices, 512, 256, units);
+    let mut total = 0.0;
+    for node in 0..512 {
+        let values: Vec<f64> = samples.iter().skip(node).step_by(512).map(|&v| f64::from(v)).collect();
+        let mean = values.iter().sum::<f64>() / 40.0;
+        total += values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 40.0;
+    }
+    let measured: f64 = spectrum.iter().map(|&s| f64::from(s)).sum();
+    assert!((measured / total - 1.0).abs() < 1e-3, "{measured} against {total}");
+    let model = snapshot.model(&cpu(), &path).unwrap();
+    let x = field_batch(normals(30, 1024), [2, 16, 16], &cpu());
+    let denoised = to_vec_f64(model.denoiser.denoise(x, &[0.1, 2.0]));
+    assert!(denoised.iter().all(|v| v.is_finite()));
+}
