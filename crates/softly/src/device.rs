@@ -70,7 +70,7 @@ mod tests {
             let said = by_name(name).unwrap_err().to_string();
             assert!(said.contains("--device") && said.contains(&format!("--features {name}")), "{said}");
         }
-        assert!(by_name("cdua").unwrap_err().to_string().contains("did you mean `cuda`?"));
+        assert!(by_name("cuba").unwrap_err().to_string().contains("did you mean `cuda`?"));
         assert!(by_name("toaster").unwrap_err().to_string().contains("expected one of cpu, wgpu"));
     }
 }

@@ -189,7 +189,9 @@ impl FieldStudy {
                 variants.extend(last_steps("scd", told));
                 cells.push(cell("scd", told, variants));
                 if first {
-                    cells.push(cell("pidm", told, vec![plain("pidm", told)]));
+                    let mut variants = vec![plain("pidm", told)];
+                    variants.extend(last_steps("pidm", told));
+                    cells.push(cell("pidm", told, variants));
                 }
                 let base = format!("vanilla-{truth}-{seed}");
                 let adapted = |method, variants| Cell { base: Some(base.clone()), ..cell(method, told, variants) };
@@ -199,6 +201,7 @@ impl FieldStudy {
                 }
             }
             if first && self.scale != StudyScale::Demo {
+                cells.push(cell("pidm-ddpm", truth, vec![plain("pidm-ddpm", truth)]));
                 cells.push(cell("scd-paper", truth, vec![plain("scd-paper", truth)]));
                 cells.push(cell("scd-unit", truth, vec![plain("scd-unit", truth)]));
             }

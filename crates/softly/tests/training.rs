@@ -269,7 +269,8 @@ fn snapshots_that_no_training_wrote_are_refused_and_those_without_a_checksum_are
     training.snapshot().write(&path).unwrap();
     let good = fs::read(&path).unwrap();
     let file = TensorFile::read(&path).unwrap();
-    let changes: [(&str, fn(&str) -> String); 3] = [
+    type Change = fn(&str) -> String;
+    let changes: [(&str, Change); 3] = [
         ("config", |text| text.replace("lambda = 1.0", "lambda = \"auto\"")),
         ("config", |text| {
             let line = |l: &str| {
