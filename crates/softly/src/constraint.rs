@@ -356,15 +356,14 @@ impl SoftConstraint {
     /// J = ∂R/∂x in normalised units. |J| 1 says how much R can change in all if every value moves by one, |J|ᵀ collects it
     /// where the value acts. By Gershgorin ‖J S^½‖ ≤ 1: a step γ S JᵀR with 0 < γ < 2 shrinks ‖R‖ wherever R is
     /// nearly linear. For K∇²p the step of p is about 1/(8K/h²)², 8/h² being the top eigenvalue of the Laplacian. It is a
-    /// constant: no gradient flows through it.
+    /// constant if `x` is.
     pub fn jacobi_step(&self, x: &Tensor<4>) -> Tensor<4> {
-        let x = &x.clone().without_autodiff();
         let absolute = AbsoluteAlgebra(TensorAlgebra::new(&self.grid, &self.constants, x));
         let algebra = &absolute.0;
         let inputs = self.inputs(x).into_iter().map(|input| match input {
             // A learned parameter would bring its graph along.
-            TensorValue::Tensor(tensor) => TensorValue::Tensor(tensor.without_autodiff()),
-            number @ TensorValue::Number(_) => number,
+            TensorValue::Tensor(tensor) if !x.is_autodiff() => TensorValue::Tensor(tensor.without_autodiff()),
+            input => input,
         });
         let tapes = self.tapes(algebra, &inputs.collect::<Vec<_>>());
         let ones: Vec<_> = self.fields.iter().map(|field| Some(TensorValue::Number(field.scale.abs()))).collect();

@@ -60,6 +60,13 @@ impl CosineSchedule {
         self.beta[t] * (1.0 - self.alpha_bar_before(t)) / (1.0 - self.alpha_bar[t])
     }
 
+    /// σ of the levels from `min` to `max`, ascending. A bound copied from a table of levels does not lose its level to
+    /// rounding.
+    pub fn sigmas_between(&self, min: f64, max: f64) -> Vec<f64> {
+        let wanted = min * (1.0 - 1e-6)..=max * (1.0 + 1e-6);
+        (0..self.steps()).map(|t| self.sigma(t)).filter(|sigma| wanted.contains(sigma)).collect()
+    }
+
     /// The level whose σ is nearest to `sigma` on a log scale.
     pub fn nearest_level(&self, sigma: f64) -> usize {
         let above = self.sigma.partition_point(|&level| level < sigma).min(self.steps() - 1);

@@ -22,6 +22,8 @@ use burn::tensor::Device;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use crate::config::Config;
+use crate::ddpm::CosineSchedule;
 use crate::denoiser::Denoiser;
 use crate::error::{Error, Result};
 use crate::held_out::HeldOut;
@@ -30,7 +32,7 @@ use crate::parameter::to_vec_f64;
 use crate::point_metrics::Summary;
 use crate::quadrature::integrate;
 use crate::random::{Purpose, Stream};
-use crate::sampler::field_batch;
+use crate::sampler::{Sampler, field_batch};
 use crate::units::Units;
 
 /// How the loss by noise level is measured.
@@ -94,6 +96,17 @@ impl DenoisingLoss {
             i => sigma_min * (sigma_max / sigma_min).powf(i as f64 / span),
         };
         Self { sigmas: (0..count).map(level).collect(), batch: 64 }
+    }
+
+    /// The noise levels that suit a model of this configuration: `count` from its sampler's σmin to σmax, or those of its
+    /// own between them if it knows single ones only.
+    pub fn for_model(config: &Config, count: usize) -> Self {
+        let Sampler { sigma_min, sigma_max, .. } = config.sampler;
+        let spaced = Self::log_spaced(sigma_min, sigma_max, count);
+        match config.ddpm_levels() {
+            Some(levels) => Self { sigmas: CosineSchedule::new(levels).sigmas_between(sigma_min, sigma_max), ..spaced },
+            None => spaced,
+        }
     }
 
     fn check(&self) -> Result<()> {

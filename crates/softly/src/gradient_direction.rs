@@ -45,12 +45,20 @@ pub struct GradientDirection {
     scale: Scale,
     damping: Damping,
     lambda: f64,
+    constant_step: bool,
 }
 
 impl GradientDirection {
     /// The gradient of `constraint` in `scale`; `damping` and its `lambda` count for `paper` and `plain`.
     pub fn new(constraint: Arc<SoftConstraint>, scale: Scale, damping: Damping, lambda: f64) -> Self {
-        Self { constraint, scale, damping, lambda }
+        Self { constraint, scale, damping, lambda, constant_step: true }
+    }
+
+    /// The same, but with the derivative of the step of `jacobi`. Training does without it; guidance and likelihood need
+    /// the derivative of the denoiser as it is.
+    #[must_use]
+    pub fn differentiable(self) -> Self {
+        Self { constant_step: false, ..self }
     }
 }
 
@@ -70,7 +78,10 @@ impl Direction for GradientDirection {
                 gradient * (per_sample(at.iter().map(|a| a.out), base) / rms)
             }
             Scale::Polyak => gradient.clone() * (norm.reshape([n, 1, 1, 1]) / squares().clamp_min(floor)),
-            Scale::Jacobi => gradient * self.constraint.jacobi_step(base),
+            Scale::Jacobi => {
+                let base = if self.constant_step { base.clone().without_autodiff() } else { base.clone() };
+                gradient * self.constraint.jacobi_step(&base)
+            }
             Scale::Paper | Scale::Plain => {
                 let power = if self.scale == Scale::Paper { 2 } else { 0 };
                 match self.damping {

@@ -36,6 +36,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
+use crate::constraint::{ConstraintConfig, ParameterConfig};
 use crate::ddpm::CosineSchedule;
 use crate::denoiser::Denoiser;
 use crate::error::{Error, Result};
@@ -44,7 +45,7 @@ use crate::parameter::to_vec_f64;
 use crate::point_metrics::Summary;
 use crate::quadrature::{divided_difference, integrate};
 use crate::random::{Purpose, Stream};
-use crate::sampler::{SigmaGrid, field_batch};
+use crate::sampler::{Sampler, SigmaGrid, field_batch};
 use crate::units::Units;
 
 /// How the path is followed.
@@ -184,14 +185,21 @@ const LONGEST: f64 = 3.0;
 const SHORTEST: f64 = 0.01;
 
 impl Likelihood {
-    /// The settings that suit a model of this configuration: its sampler's σmin and σmax, and its noise levels if it
-    /// knows single ones only.
+    /// The settings that suit a model of this configuration: its sampler's σmin and σmax, its noise levels if it knows
+    /// single ones only, and the sampler's fixed steps if parts of its constraint are drawn anew at every evaluation, for
+    /// then no step is without error.
     pub fn for_model(config: &Config) -> Self {
+        let Sampler { steps, rho, sigma_min, sigma_max, .. } = config.sampler;
+        let drawn = |constraint: &ConstraintConfig| {
+            constraint.parameters.values().any(|p| matches!(p, ParameterConfig::Normal { .. }))
+        };
         let integrator = match config.ddpm_levels() {
             Some(levels) => Integrator::Cosine { levels },
+            None if config.denoiser.scd.is_some() && config.constraint.as_ref().is_some_and(drawn) => {
+                Integrator::Heun { steps, rho }
+            }
             None => Self::default().integrator,
         };
-        let (sigma_min, sigma_max) = (config.sampler.sigma_min, config.sampler.sigma_max);
         Self { sigma_min, sigma_max, integrator, ..Self::default() }
     }
 
@@ -267,10 +275,7 @@ impl Likelihood {
                 Ok(levels)
             }
             Integrator::Cosine { levels } => {
-                let schedule = CosineSchedule::new(levels);
-                // A σmin that was copied from a table of levels must not lose its level to rounding.
-                let wanted = sigma_min * (1.0 - 1e-6)..=sigma_max * (1.0 + 1e-6);
-                let inside: Vec<f64> = (0..levels).map(|t| schedule.sigma(t)).filter(|s| wanted.contains(s)).collect();
+                let inside = CosineSchedule::new(levels).sigmas_between(sigma_min, sigma_max);
                 if inside.len() < 2 {
                     let problem = format!(
                         "expected at least 2 of the {levels} noise levels between {sigma_min} and {sigma_max}, found {}",

@@ -203,7 +203,8 @@ impl Blueprint {
                     Lambda::Number(lambda) => lambda,
                     Lambda::Auto(_) => unreachable!("a blueprint has no auto left"),
                 };
-                Ok(Box::new(GradientDirection::new(constraint.clone(), scd.scale, scd.damping, lambda)))
+                let gradient = GradientDirection::new(constraint.clone(), scd.scale, scd.damping, lambda);
+                Ok(Box::new(if device.is_autodiff() { gradient } else { gradient.differentiable() }))
             }
             DirectionKind::Spectral => {
                 let basis = basis_of_data(formulas, fields, grid);
@@ -215,8 +216,11 @@ impl Blueprint {
                 let name = scd.solve_for.as_deref().unwrap_or_default();
                 let others = || formulas.fields.iter().filter(|field| *field != name);
                 let floor = || others().filter_map(|f| Some((f.clone(), *floors.get(f)?))).collect();
-                let newton =
-                    NewtonConfig { floor: Some(scd.newton.floor.clone().unwrap_or_else(floor)), ..scd.newton.clone() };
+                let newton = NewtonConfig {
+                    floor: Some(scd.newton.floor.clone().unwrap_or_else(floor)),
+                    stop_gradient: scd.newton.stop_gradient && device.is_autodiff(),
+                    ..scd.newton.clone()
+                };
                 let direction = NewtonDirection::new(&newton, name, formulas, fields, grid, units)?;
                 Ok(Box::new(direction.sharing_parameters_of(constraint)))
             }

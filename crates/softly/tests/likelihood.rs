@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use softly::config::{BackboneConfig, Config, PreconditionKind, SigmaData};
-use softly::constraint::{ConstraintConfig, Norm, Residuals, SoftConstraint};
+use softly::constraint::{ConstraintConfig, Norm, ParameterConfig, Residuals, SoftConstraint};
 use softly::ddpm::{Ddpm, Label};
 use softly::denoiser::{Backbone, Denoiser, per_sample};
 use softly::denoising_loss::{DenoisingLoss, DenoisingReport};
@@ -333,10 +333,28 @@ fn ddpm_is_integrated_over_its_own_levels() {
         println!("100 and 400 levels: errors {errors:.5?} bits/dim");
         assert!(errors[1] < 0.2 * errors[0], "{errors:?}");
     }
+}
+
+#[test]
+fn settings_suit_the_model() {
     let mut config = Config::default();
     config.denoiser.precondition = PreconditionKind::Ddpm;
     config.denoiser.backbone = BackboneConfig::LevelMlp { hidden: 8, levels: 100 };
     assert_eq!(Likelihood::for_model(&config).integrator, Integrator::Cosine { levels: 100 });
+    let sigmas = DenoisingLoss::for_model(&config, 5).sigmas;
+    assert_eq!(sigmas.len(), 99);
+    assert!((sigmas[0] / 2.5133e-2 - 1.0).abs() < 5e-5 && (sigmas[98] / 64.161 - 1.0).abs() < 5e-5);
+    // A parameter that is drawn anew at every evaluation leaves no step without error.
+    let mut config = Config::default();
+    config.denoiser.scd = Some(ScdConfig::default());
+    let mut constraint = point_constraint("x - k*y", Norm::HalfSquares);
+    constraint.parameters.insert("k".into(), ParameterConfig::Number(1.0));
+    config.constraint = Some(constraint.clone());
+    assert_eq!(Likelihood::for_model(&config), Likelihood::default());
+    constraint.parameters.insert("k".into(), ParameterConfig::Normal { normal: [1.0, 0.1] });
+    config.constraint = Some(constraint);
+    assert_eq!(Likelihood::for_model(&config).integrator, Integrator::Heun { steps: 100, rho: 7.0 });
+    assert_eq!(DenoisingLoss::for_model(&config, 7), DenoisingLoss::log_spaced(0.002, 80.0, 7));
 }
 
 #[test]
@@ -430,6 +448,7 @@ fn the_likelihood_differentiates_through_the_correction() {
         (Scale::Plain, Norm::HalfSquares, 0.3),
         (Scale::Polyak, Norm::L2, 0.1),
         (Scale::Paper, Norm::HalfSquares, 0.4),
+        (Scale::Jacobi, Norm::L1Mean, 0.1),
     ];
     for (scale, norm, size) in cases {
         for input in [GammaInput::Noisy, GammaInput::Denoised] {
@@ -440,7 +459,8 @@ fn the_likelihood_differentiates_through_the_correction() {
             let build = |detach: bool| {
                 let scd = ScdConfig { scale, input, detach, ..ScdConfig::default() };
                 let gamma = Gamma::new(&scd, [2, 1, 1], &mut Stream::new(0, Purpose::Weights, 1), &cpu()).unwrap();
-                let gradient = GradientDirection::new(constraint.clone(), scale, Damping::Exponential, 1.0);
+                let gradient =
+                    GradientDirection::new(constraint.clone(), scale, Damping::Exponential, 1.0).differentiable();
                 let base = Box::new(Gaussian::flat());
                 let mut model =
                     SoftlyConstrained::new(base, constraint.clone(), vec![Box::new(gradient)], gamma, scd, 0.8);
