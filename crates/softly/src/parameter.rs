@@ -26,6 +26,7 @@ impl<const D: usize> Parameter<D> {
     }
 
     /// Every row (all but the first axis) is brought to unit root mean square after each training step.
+    #[must_use]
     pub fn with_unit_rows(self) -> Self {
         Self { unit_rows: true, ..self }
     }

@@ -132,7 +132,7 @@ pub struct Gamma {
 }
 
 enum Weights {
-    Learned(TwoLayer),
+    Learned(Box<TwoLayer>),
     Constant(Vec<f64>),
 }
 
@@ -160,7 +160,7 @@ impl Gamma {
             None => {
                 let mut network = TwoLayer::new(inputs + EMBEDDING, config.hidden, count, stream, device);
                 network.visit("", &mut |_, parameter| parameter.set_rate(config.rate));
-                Weights::Learned(network)
+                Weights::Learned(Box::new(network))
             }
         };
         Ok(Self { weights, outputs })
