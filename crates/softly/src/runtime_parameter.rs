@@ -123,8 +123,8 @@ fn sample_hashes(x: &Tensor<4>) -> Vec<u64> {
     let values = to_vec_f64(x.clone().without_autodiff());
     let hash = |sample: &[f64]| {
         let mut hasher = blake3::Hasher::new();
-        for v in sample {
-            hasher.update(&v.to_le_bytes());
+        for value in sample {
+            hasher.update(&value.to_le_bytes());
         }
         let bytes = hasher.finalize();
         u64::from_le_bytes(bytes.as_bytes()[..8].try_into().expect("eight bytes"))

@@ -229,7 +229,9 @@ fn the_spectral_direction_is_its_dense_formula() {
             }
         }
         let scale = Precondition::new(sigma, 0.5).out / rms(&expected);
-        expected.iter_mut().for_each(|e| *e *= scale);
+        for e in &mut expected {
+            *e *= scale;
+        }
         // The spectrum is stored in single precision.
         let error = relative_error(&found[sample * 60..][..60], &expected);
         assert!(error < 1e-7, "sigma {sigma}: {error}");
@@ -292,7 +294,7 @@ fn newton_solves_darcy_within_its_iterations() {
         let units = small_units(0);
         let truth = normalised(&samples, &units, grid.len());
         let noise = normals(4, truth.len());
-        let moved = |i: usize| i / grid.len() % 2 == 0;
+        let moved = |i: usize| (i / grid.len()).is_multiple_of(2);
         let start: Vec<f64> = (0..truth.len()).map(|i| if moved(i) { truth[i] + noise[i] } else { truth[i] }).collect();
         let base = field_batch(start.clone(), [2, grid.rows, grid.cols], &cpu());
         // The constraint has one-sided rows; the direction takes mirrored ones by itself.
