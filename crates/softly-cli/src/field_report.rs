@@ -39,10 +39,6 @@ impl<'a> Line<'a> {
         table.verdicts.iter().map(line).collect()
     }
 
-    fn is_main(&self) -> bool {
-        MAIN.contains(&self.verdict.method.as_str())
-    }
-
     /// Mean over seeds of what `pick` finds in each row; `None` if a row has none.
     fn mean(&self, pick: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
         let values = self.rows.iter().map(|r| pick(r)).collect::<Option<Vec<f64>>>()?;
@@ -87,6 +83,11 @@ impl<'a> Line<'a> {
         columns.push(learned);
         columns
     }
+}
+
+/// Whether a line belongs to the main table.
+fn is_main(line: &Line<'_>) -> bool {
+    MAIN.contains(&line.verdict.method.as_str())
 }
 
 fn header(table: &FieldTable) -> Vec<String> {
@@ -211,8 +212,8 @@ fn results(study: &FieldStudy, table: &FieldTable) -> Section {
          sampled coefficients.",
         table.eval.samples
     );
-    let mut blocks = vec![Block::Table(table_of(study, table, &caption, |l| l.is_main()))];
-    let sentences = Line::all(table).into_iter().filter(Line::is_main).map(|l| l.verdict.sentence.clone());
+    let mut blocks = vec![Block::Table(table_of(study, table, &caption, is_main))];
+    let sentences = Line::all(table).into_iter().filter(is_main).map(|l| l.verdict.sentence.clone());
     blocks.extend(sentences.filter(|s| !s.is_empty()).map(Block::Verdict));
     Section { heading: "Results".into(), text: Vec::new(), blocks }
 }
@@ -352,7 +353,7 @@ fn controls(study: &FieldStudy, table: &FieldTable) -> Section {
         text: vec![
             "A claim about a learned correction has to beat the same correction with a weight picked by hand.".into(),
         ],
-        blocks: vec![Block::Table(table_of(study, table, caption, |l| !l.is_main()))],
+        blocks: vec![Block::Table(table_of(study, table, caption, |line| !is_main(line)))],
     }
 }
 

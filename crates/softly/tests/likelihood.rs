@@ -121,7 +121,7 @@ impl Gaussian {
         sample.iter().zip(noise).map(|(&x, n)| f64::from(x) + sigma * n).collect()
     }
 
-    fn row(&self, values: &[f64], like: &Tensor<2>) -> Tensor<2> {
+    fn row(values: &[f64], like: &Tensor<2>) -> Tensor<2> {
         Tensor::from_data(
             TensorData::new(values.to_vec(), [1, values.len()]),
             (&like.device().without_autodiff(), like.dtype()),
@@ -132,7 +132,7 @@ impl Gaussian {
     fn filter(&self, x: Tensor<4>, offsets: &[f64], gains: Vec<f64>) -> Tensor<4> {
         let ([n, c, h, w], d) = (x.dims(), self.size());
         let mirror = |y: Tensor<2>| {
-            let normal = self.row(&self.normal, &y);
+            let normal = Self::row(&self.normal, &y);
             let along = (y.clone() * normal.clone()).sum_dim(1);
             y - along * normal * 2.0
         };
@@ -140,7 +140,7 @@ impl Gaussian {
             Tensor::from_data(TensorData::new(values, shape), (&x.device().without_autodiff(), x.dtype()))
         };
         let flat = x.clone().reshape([n, d]);
-        let mean = self.row(&self.mean, &flat);
+        let mean = Self::row(&self.mean, &flat);
         let centred = flat - mean.clone() * constant(offsets.to_vec(), [n, 1]);
         (mirror(mirror(centred) * constant(gains, [n, d])) + mean).reshape([n, c, h, w])
     }
