@@ -259,6 +259,9 @@ fn no_single_flipped_bit_goes_unnoticed() {
     }
 }
 
+/// A change of a header's text.
+type Change = fn(&str) -> String;
+
 #[test]
 fn snapshots_that_no_training_wrote_are_refused_and_those_without_a_checksum_are_read() {
     let _guard = shared();
@@ -269,7 +272,6 @@ fn snapshots_that_no_training_wrote_are_refused_and_those_without_a_checksum_are
     training.snapshot().write(&path).unwrap();
     let good = fs::read(&path).unwrap();
     let file = TensorFile::read(&path).unwrap();
-    type Change = fn(&str) -> String;
     let changes: [(&str, Change); 3] = [
         ("config", |text| text.replace("lambda = 1.0", "lambda = \"auto\"")),
         ("config", |text| {
