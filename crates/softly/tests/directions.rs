@@ -378,7 +378,7 @@ fn a_stopped_gradient_is_no_gradient() {
 }
 
 /// A direction as a function of the estimate and its noise levels.
-type At<'a> = &'a dyn Fn(&Tensor<4>, &[f64]) -> Tensor<4>;
+type AtLevels<'a> = &'a dyn Fn(&Tensor<4>, &[f64]) -> Tensor<4>;
 
 #[test]
 fn a_sample_does_not_know_its_batch() {
@@ -388,7 +388,7 @@ fn a_sample_does_not_know_its_batch() {
     let law = darcy_law(Scheme::OneSided2, Norm::L2);
     let newton = newton(&solve_for("p", 5), &law, &grid, &small_units(0)).unwrap();
     let spectral = spectral(&law, vec![Family::Cosine; 2], &grid, &small_units(0));
-    let directions: [At<'_>; 2] = [&|x, s| newton.at(x, s, &levels(s)), &|x, s| spectral.at(x, s, &levels(s))];
+    let directions: [AtLevels<'_>; 2] = [&|x, s| newton.at(x, s, &levels(s)), &|x, s| spectral.at(x, s, &levels(s))];
     for direction in directions {
         let together = to_vec_f64(direction(&field_batch(values.clone(), [2, 9, 8], &cpu()), &sigma));
         for sample in 0..3 {
