@@ -40,7 +40,7 @@ pub struct NewtonConfig {
     /// [`DataSpec::floors`](crate::model::DataSpec::floors).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub floor: Option<BTreeMap<String, f64>>,
-    /// Treat the direction as a constant in training.
+    /// Let no gradient flow through the direction into the base denoiser; learned parameters of the constraint keep theirs.
     pub stop_gradient: bool,
 }
 
@@ -195,7 +195,7 @@ impl NewtonDirection {
         });
         let preconditioner = Preconditioner::new(self, &linearised, base);
         let mut residual = preconditioner.apply(linearised.residual().neg());
-        let mut step: Option<Tensor<3>> = None;
+        let mut step = residual.zeros_like();
         // Search directions, their images, and the inverse squared length of each image.
         let mut past: Vec<(Tensor<3>, Tensor<3>, Tensor<3>)> = Vec::with_capacity(self.iterations);
         for _ in 0..self.iterations {
@@ -206,24 +206,16 @@ impl NewtonDirection {
                 search = search - old.clone() * overlap.clone();
                 image = image - old_image.clone() * overlap;
             }
-            // A search that J hardly feels gets no length; the other floor is for a residual that is zero.
+            // A search that J hardly feels gets no length, and neither does one that is zero for all that matters in normalised
+            // units; the square of the largest inverse, which its slope needs, still is a number in f32.
             let square = dot(&image, &image) + dot(&search, &search) * 1e-8;
-            let inverse = square.clamp_min(1e-30).recip();
+            let inverse = square.clamp_min(1e-18).recip();
             let length = dot(&residual, &image) * inverse.clone();
-            let change = search.clone() * length.clone();
-            step = Some(match step {
-                Some(step) => step + change,
-                None => change,
-            });
+            step = step + search.clone() * length.clone();
             residual = residual - image.clone() * length;
             past.push((search, image, inverse));
         }
-        let step = step.unwrap_or_else(|| residual.zeros_like());
-        if self.up_to_constant {
-            let mean = sum(step.clone() * preconditioner.weights);
-            return step - mean;
-        }
-        step
+        if self.up_to_constant { step.clone() - sum(step * preconditioner.weights) } else { step }
     }
 }
 
@@ -284,18 +276,14 @@ impl Preconditioner {
             let value = |node: usize| [1.0, 0.0, -1.0, 0.0][(node / w + node % w + phase) % 4];
             (0..grid.len()).map(value).collect()
         };
-        let symbol = [0, 1].map(|phase| {
+        let [cosine, sine] = [0, 1].map(|phase| {
             let wave = constant(wave(phase));
             linearised.product(wave.clone()) * wave
         });
-        let [cosine, sine] = symbol;
-        let symbol = cosine + sine;
         // J on constants: the zeroth-order coefficient (outermost nodes of a grid with zero ends see the ends, too).
-        let (c, zeroth) = {
-            let zeroth = linearised.product(constant(vec![1.0; grid.len()]));
-            let steepness = -2.0 * (grid.spacing(Axis::X).powi(-2) + grid.spacing(Axis::Y).powi(-2));
-            ((symbol - zeroth.clone()) / steepness, zeroth)
-        };
+        let zeroth = linearised.product(constant(vec![1.0; grid.len()]));
+        let steepness = -2.0 * (grid.spacing(Axis::X).powi(-2) + grid.spacing(Axis::Y).powi(-2));
+        let c = (cosine + sine - zeroth.clone()) / steepness;
         let sign = sum(c.clone()).detach().sign();
         let mean_square = sum(c.clone() * c.clone()) / grid.len() as f64;
         let size = (c.clone() * c + mean_square * 1e-4).clamp_min(1e-24).sqrt();
@@ -314,9 +302,9 @@ impl Preconditioner {
             let n = mean.dims()[0];
             eigenvalues + mean.reshape([n, 1, 1, 1])
         };
-        let slowest = direction.eigenvalues.iter().filter(|e| **e != 0.0).fold(f64::INFINITY, |a, b| a.min(b.abs()));
-        // 1/x that stays finite at a resonance.
-        let guard = (1e-4 * slowest).powi(2);
+        // 1/x that stays finite at a resonance: the guard is far below the slowest wave's eigenvalue.
+        let [x, y] = [grid.x, grid.y].map(|[first, last]| (std::f64::consts::PI / (last - first)).powi(2));
+        let guard = (1e-4 * x.min(y)).powi(2);
         let inverse = modes * shifted.clone() / (shifted.clone() * shifted + guard);
         let weights = constant(direction.weights.clone());
         let balance = direction.up_to_constant.then(|| {

@@ -466,6 +466,11 @@ fn a_wrong_configuration_is_named() {
         residual: Residuals::Many(vec![ResidualConfig { formula: "p".into(), region: Region::Border, weight: 1.0 }]),
         ..law.clone()
     };
+    let circle = ConstraintConfig {
+        residual: Residuals::One("p^2 + K^2 - 1".into()),
+        parameters: BTreeMap::new(),
+        ..law.clone()
+    };
     let floored = |name: &str, floor: f64| {
         let floor = Some(BTreeMap::from([(name.to_string(), floor)]));
         (NewtonConfig { floor, ..NewtonConfig::default() }, "p".to_string())
@@ -475,7 +480,7 @@ fn a_wrong_configuration_is_named() {
         (solve_for("p", 3), &border, &grid, "denoiser.scd.solve_for"),
         (solve_for("K", 3), &border, &grid, "denoiser.scd.solve_for: no residual contains `K`"),
         (solve_for("p", 0), &law, &grid, "denoiser.scd.newton.iterations"),
-        (solve_for("p", 3), &law, &Grid::unit(3, 9), "denoiser.scd.directions: `newton` needs 4 nodes"),
+        (solve_for("p", 3), &circle, &Grid::point(), "denoiser.scd.directions: `newton` needs 4 nodes"),
         (floored("K", 0.0), &law, &grid, "denoiser.scd.newton.floor: expected a positive number"),
         (floored("k", 0.1), &law, &grid, "denoiser.scd.newton.floor: `k` is no field"),
     ] {
