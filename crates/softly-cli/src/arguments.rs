@@ -13,7 +13,8 @@ use clap_complete::Shell;
     arg_required_else_help = true,
     after_help = "\
 Examples:
-  softly reproduce circle                          the toy study in a few minutes, with a report
+  softly reproduce darcy                           Darcy flow on a small grid in ten minutes, with a report
+  softly reproduce circle                          the toy study in a few minutes
   softly train --preset circle-demo --method scd --out runs/scd
   softly sample runs/scd --count 1000 --out samples
   softly eval runs/scd
@@ -38,6 +39,7 @@ pub enum Command {
     /// Run a study end to end: data, every method, metrics, table.json and report.html.
     #[command(after_help = "\
 Examples:
+  softly reproduce darcy                           16×16 nodes, every method, right and wrong source: ten minutes
   softly reproduce circle                          two curves, short trainings: a few minutes
   softly reproduce circle --scale paper --seeds 1  the paper's trainings with one seed
 Run the same command again to go on after an interruption.")]

@@ -433,7 +433,8 @@ pub fn run(
         rows,
         cell_seconds,
     };
-    let text = serde_json::to_string_pretty(&table).expect("numbers are valid JSON");
+    // On one line: most of it are lists of numbers by sample and noise level.
+    let text = serde_json::to_string(&table).expect("numbers are valid JSON");
     write_text(&out.join("table.json"), &(text + "\n"))?;
     Ok(table)
 }
