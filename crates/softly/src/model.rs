@@ -170,6 +170,8 @@ impl Blueprint {
         };
         let denoiser = match (&config.denoiser.scd, &constraint) {
             (Some(scd), Some(constraint)) => {
+                // What is learned with γ is learned at γ's rate.
+                constraint.visit("", &mut |_, parameter| parameter.set_rate(parameter.rate() * scd.rate));
                 let mut stream = Stream::new(config.train.seed, Purpose::Weights, 1);
                 let gamma = Gamma::new(scd, shape, &mut stream, device)?;
                 let directions = scd.directions.iter().map(|&kind| self.direction(kind, scd, constraint, device));

@@ -11,6 +11,10 @@ use crate::parameter::{AnyParameter, Parameter, Visitor, to_vec_f64};
 use crate::random::{Purpose, Stream};
 use crate::tensor_algebra::{TensorAlgebra, TensorValue};
 
+/// Learning rate of a learned number relative to its start, as a multiple of γ's: a few hundred steps of a falling rate of
+/// 2e-3 double or halve it.
+const RELATIVE_RATE: f64 = 5.0;
+
 /// Where a value comes from.
 #[derive(Clone)]
 pub(crate) enum Source {
@@ -25,10 +29,10 @@ pub(crate) enum Source {
 impl Source {
     /// A number that is learned from `start` on.
     ///
-    /// Its learning rate is relative to its start: a run's rate of 1e-3 means steps of a thousandth of it.
+    /// Adam's steps do not know how large a number is, so its learning rate does: see [`RELATIVE_RATE`].
     pub fn learned(start: f64) -> Self {
         let mut parameter = Parameter::new(vec![start as f32], [1], &Device::flex());
-        parameter.set_rate(if start == 0.0 { 1.0 } else { start.abs() });
+        parameter.set_rate(RELATIVE_RATE * if start == 0.0 { 1.0 } else { start.abs() });
         Self::Learned(Arc::new(RwLock::new(parameter)))
     }
 }

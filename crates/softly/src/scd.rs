@@ -88,7 +88,7 @@ pub struct ScdConfig {
     pub constant: Option<Vec<f64>>,
     /// Hidden units of γ's network.
     pub hidden: usize,
-    /// Learning rate of γ's network, as a multiple of the run's.
+    /// Learning rate of γ's network and of learned parameters of the constraint, as a multiple of the run's.
     pub rate: f64,
     /// How the direction `newton` solves.
     #[serde(skip_serializing_if = "is_default")]

@@ -150,8 +150,13 @@ fn blueprint(flow: ParameterConfig, scale: Scale) -> Blueprint {
     let mut config = Config::default();
     config.data.sigma_data = SigmaData::Number(0.5);
     config.denoiser.backbone = BackboneConfig::Mlp { hidden: 24 };
-    config.denoiser.scd =
-        Some(ScdConfig { scale, input: GammaInput::Features, output: GammaOutput::Channel, ..ScdConfig::default() });
+    config.denoiser.scd = Some(ScdConfig {
+        scale,
+        input: GammaInput::Features,
+        output: GammaOutput::Channel,
+        rate: 0.5,
+        ..ScdConfig::default()
+    });
     config.train.seed = 4;
     config.constraint = Some(darcy(flow));
     Blueprint { config, data: data() }
@@ -186,7 +191,8 @@ fn the_training_gradient_of_a_learned_number_matches_finite_differences() {
             model.denoiser.visit("", &mut |name, parameter| {
                 if name == "constraint.flow" {
                     assert_eq!(parameter.shape(), [1]);
-                    assert_eq!(parameter.rate(), 7.5);
+                    // Five times its start, times γ's own multiple.
+                    assert_eq!(parameter.rate(), 5.0 * 7.5 * 0.5);
                     if recorded.is_none() {
                         assert_eq!(parameter.values(), [7.5]);
                         recorded = parameter.take_gradient(&mut gradients);
