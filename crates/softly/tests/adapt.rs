@@ -40,9 +40,9 @@ const POINTS: [&str; 8] = [
     "denoiser.backbone={kind='mlp', hidden=32}",
     "data.count=2000",
     "data.valid=10",
-    "train.batch=128",
+    "train.batch=64",
     "train.rate=3e-3",
-    "train.iterations=1500",
+    "train.iterations=500",
     "train.schedule={kind='cosine'}",
     "objective.noise={kind='log-normal', mean=-2.0, std=1.2}",
 ];
@@ -101,6 +101,7 @@ fn the_circles_radius_is_found() {
         let settings = [
             "objective.noise={kind='log-normal', mean=-4.0, std=0.5}",
             "denoiser.scd.constant=[1.0]",
+            "train.rate=1e-3",
             &format!("constraint.parameters.r={{learn={start}}}"),
         ];
         let mut training = adapt(&points(&settings)).unwrap();
