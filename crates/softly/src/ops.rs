@@ -333,6 +333,18 @@ fn softplus(pre: &FlexTensor, factor: &FlexTensor) -> FlexTensor {
     matrix(y, n, o)
 }
 
+/// e Mᵀ: `embedding [N, E]`, `table [O, E]` → `[N, O]`. A sampler's batch has one noise level: then one row says it all.
+fn embedded(embedding: &FlexTensor, table: &FlexTensor) -> FlexTensor {
+    let ([n, e], [o, _]) = (dims2(embedding), dims2(table));
+    let all = values(embedding);
+    let first = &all[..e.min(all.len())];
+    if n < 2 || all.chunks_exact(e).any(|row| row != first) {
+        return product_nt(embedding, table);
+    }
+    let row = product_nt(&matrix(first.to_vec(), 1, e), table);
+    matrix(values(&row).repeat(n), n, o)
+}
+
 /// What modulates a layer: scale e Sᵀ and shift e Tᵀ, `[N, O]` each.
 struct Modulation {
     scale: FlexTensor,
@@ -341,7 +353,7 @@ struct Modulation {
 
 impl Modulation {
     fn new(embedding: &FlexTensor, scale: &FlexTensor, shift: &FlexTensor) -> Self {
-        Self { scale: product_nt(embedding, scale), shift: product_nt(embedding, shift) }
+        Self { scale: embedded(embedding, scale), shift: embedded(embedding, shift) }
     }
 
     /// Scale and shift 0.
@@ -458,6 +470,25 @@ mod tests {
                 assert_close(fused, composed);
             }
         }
+    }
+
+    #[test]
+    fn a_batch_of_one_noise_level_is_embedded_like_its_samples() {
+        let device = Device::flex();
+        let mut stream = Stream::new(6, Purpose::Metric, 0);
+        let mut draw = |rows: usize, cols: usize| {
+            let values: Vec<f32> = stream.normals(rows * cols).into_iter().map(|v| v as f32).collect();
+            (values.clone(), Tensor::<2>::from_data(TensorData::new(values, [rows, cols]), &device))
+        };
+        let ((_, x), (_, w), (_, s), (_, t), (e, _)) = (draw(4, 5), draw(9, 5), draw(9, 3), draw(9, 3), draw(1, 3));
+        let bias = w.clone().sum_dim(1).reshape([9]);
+        let layer = |x: Tensor<2>, e: Vec<f32>| {
+            let e = Tensor::from_data(TensorData::new(e, [x.dims()[0], 3]), &device);
+            to_vec_f64(modulated(x, w.clone(), bias.clone(), e, s.clone(), t.clone()))
+        };
+        let together = layer(x.clone(), e.repeat(4));
+        let alone: Vec<f64> = (0..4).flat_map(|i| layer(x.clone().narrow(0, i, 1), e.clone())).collect();
+        assert_close(together, alone);
     }
 
     #[test]
