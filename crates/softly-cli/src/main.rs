@@ -32,7 +32,7 @@ fn keep_pages() {
         && let Ok(program) = std::env::current_exe()
     {
         // Returns only if it fails, and then the program just goes on.
-        let _ = std::process::Command::new(program).args(std::env::args_os().skip(1)).env(SETTING, "1000").exec();
+        let _ = std::process::Command::new(program).args(std::env::args_os().skip(1)).env(SETTING, "10000").exec();
     }
 }
 

@@ -12,6 +12,7 @@ use crate::interleave::{Interleave, TOGETHER, interleave};
 use crate::scratch::{Scratch, Shared};
 use crate::shape::ConvShape;
 use crate::simd::{Job, Level, MAX_LANES, Simd};
+use crate::winograd::{self, Filters};
 
 /// Numbers of packed input per task: stays in the second-level cache.
 const BAND_VALUES: usize = 48 * 1024;
@@ -20,6 +21,9 @@ const BAND_VALUES: usize = 48 * 1024;
 /// `y [N, O, H, W]`.
 pub fn conv3x3(shape: ConvShape, x: &[f32], w: &[f32], y: &mut [f32]) {
     check(shape, x, w, y);
+    if winograd::applies(shape) {
+        return winograd::convolve(shape, x, Filters::Forward(w), y);
+    }
     let depth = shape.inputs * 9;
     let level = Level::current();
     let pack = |first: usize, rows: usize, packed: &mut [f32]| {
@@ -35,6 +39,9 @@ pub fn conv3x3(shape: ConvShape, x: &[f32], w: &[f32], y: &mut [f32]) {
 /// `dy [N, O, H, W]`, `w [O, I, 3, 3]`, `dx [N, I, H, W]`.
 pub fn conv3x3_grad_input(shape: ConvShape, dy: &[f32], w: &[f32], dx: &mut [f32]) {
     check(shape, dx, w, dy);
+    if winograd::applies(shape) {
+        return winograd::convolve(shape.adjoint(), dy, Filters::Adjoint(w), dx);
+    }
     // The same convolution with channels exchanged and the filter turned by 180°.
     let pack = |first: usize, rows: usize, packed: &mut [f32]| {
         for (o, to) in packed.chunks_exact_mut(9 * rows).enumerate() {
@@ -233,6 +240,9 @@ const PART_PIXELS: usize = 256;
 /// `dw [O, I, 3, 3]`.
 pub fn conv3x3_grad_weights(shape: ConvShape, x: &[f32], dy: &[f32], dw: &mut [f32]) {
     check(shape, x, dw, dy);
+    if winograd::applies(shape) {
+        return winograd::grad_weights(shape, x, dy, dw);
+    }
     let ConvShape { batch, inputs, outputs, height, width } = shape;
     if x.is_empty() || dy.is_empty() {
         dw.fill(0.0);

@@ -24,3 +24,4 @@ pub mod resample;
 pub mod scratch;
 pub mod shape;
 pub mod simd;
+mod winograd;

@@ -52,6 +52,13 @@ impl<'a> Shared<'a> {
         Self { start: slice.as_mut_ptr(), len: slice.len(), borrow: PhantomData }
     }
 
+    /// Where the numbers `start..start + len` are, for writing some of them.
+    #[inline(always)]
+    pub(crate) fn pointer(&self, start: usize, len: usize) -> *mut f32 {
+        assert!(start + len <= self.len);
+        self.start.wrapping_add(start)
+    }
+
     /// The numbers `start..start + len`.
     ///
     /// # Safety

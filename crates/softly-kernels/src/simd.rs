@@ -74,6 +74,18 @@ impl Level {
         Self::Portable8
     }
 
+    /// Numbers of a vector.
+    pub(crate) fn lanes(self) -> usize {
+        match self {
+            Self::Portable8 => 8,
+            Self::Portable16 => 16,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => 8,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => 16,
+        }
+    }
+
     /// Runs `job` compiled for this level, which must come from [`Level::current`].
     #[inline]
     pub(crate) fn run<J: Job>(self, job: J) -> J::Output {
