@@ -125,7 +125,7 @@ impl FieldStudy {
         };
         let (count, samples, likelihood) = match scale {
             StudyScale::Demo => (1, 128, 32),
-            StudyScale::Cpu => (3, 256, 64),
+            StudyScale::Cpu => (3, 128, 32),
             StudyScale::Paper => (1, 1000, 256),
         };
         let batch = 32;
