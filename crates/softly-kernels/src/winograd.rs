@@ -284,7 +284,7 @@ pub(crate) fn convolve(shape: ConvShape, x: &[f32], filters: Filters, y: &mut [f
     let mut scratch = Scratch::new(POINTS * inputs * vectors * level.lanes());
     let transformed = scratch.slice();
     let shared = Shared::new(transformed);
-    panels(vectors).par_bridge().for_each(|(first, width)| {
+    panels(vectors).collect::<Vec<_>>().into_par_iter().for_each(|(first, width)| {
         let size = POINTS * inputs * level.lanes();
         // SAFETY: every task has its own panel.
         let to = unsafe { shared.piece(first * size, width * size) };
@@ -549,7 +549,8 @@ pub(crate) fn grad_weights(shape: ConvShape, x: &[f32], dy: &[f32], dw: &mut [f3
         let first = part * per_part;
         let rows = TileRows { first, count: per_part.min(tile_rows - first) };
         // SAFETY: every task has its own part and channels.
-        let sums = unsafe { sums.piece(part * size + channels.start * POINTS * stride, channels.len() * POINTS * stride) };
+        let sums =
+            unsafe { sums.piece(part * size + channels.start * POINTS * stride, channels.len() * POINTS * stride) };
         level.run(FilterSums { shape, tiling, rows, x, dy, channels, stride, sums });
     });
     let partial = &*partial;
