@@ -154,7 +154,8 @@ pub fn text_table(study: &FieldStudy, table: &FieldTable) -> String {
     }
     for target in &table.targets {
         let Target { what, target, found, met } = target;
-        text += &format!("{}: {what} {target}: {found}\n", if *met { "met" } else { "missed" });
+        let outcome = if *met { "met" } else { "missed" };
+        text += &[outcome, ": ", what, " ", target, ": ", found, "\n"].concat();
     }
     text + "NLL: bits per dimension, normalised units, density of data + σ_min noise; its difference is paired, ± two \
             standard errors.\nstd: standard deviation over that of the data. W1: distance of the marginals over that of \

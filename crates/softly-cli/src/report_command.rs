@@ -35,7 +35,9 @@ pub fn run(folders: &[PathBuf], out: Option<&Path>, json: bool) -> Result<()> {
     if json {
         print_json(&json!({ "pages": pages }));
     } else {
-        pages.iter().for_each(|page| print(&page.display().to_string()));
+        for page in &pages {
+            print(&page.display().to_string());
+        }
     }
     Ok(())
 }

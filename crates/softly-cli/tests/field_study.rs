@@ -14,7 +14,7 @@ use softly::error::Result;
 use softly::field_ablation::Ablation;
 use softly::field_eval::FieldEval;
 use softly::field_run::{self, Trainer};
-use softly::field_study::{Equation, FieldStudy};
+use softly::field_study::{Equation, FieldStudy, Told};
 use softly::field_table::FieldTable;
 use softly::reporter::Reporter;
 use softly::snapshot::Snapshot;
@@ -113,6 +113,26 @@ fn a_study_and_its_ablations_from_training_to_pages() {
     let again = FieldTable::read(&file).unwrap();
     assert_eq!(again.condensed(), written);
     assert_eq!(again.rows[0].result.metrics.per_sample, table.rows[0].result.metrics.per_sample);
+
+    // Judged as if it were the large study.
+    let mut large = written.clone();
+    large["scale"] = "cpu".into();
+    fs::write(out.join("large.json"), large.to_string()).unwrap();
+    let large = FieldTable::read(&out.join("large.json")).unwrap();
+    let lowest = |name: &str, told: f64| {
+        let own =
+            table.verdicts.iter().filter(|v| v.method.split(',').next() == Some(name) && v.told == Told::Value(told));
+        own.map(|v| v.residual).fold(f64::INFINITY, f64::min)
+    };
+    let target = |text: &str| large.targets.iter().find(|t| t.what.contains(text)).unwrap();
+    let ratio = lowest("scd", 10.0) / lowest("vanilla", 10.0);
+    let found = target("SCD / vanilla residual, f = 10");
+    assert!(found.found.starts_with(&format!("{ratio:.3} [")) && found.met == (ratio <= 0.7), "{found:?} {ratio}");
+    for text in
+        ["SCD / vanilla residual, f = 15", "scd against post-hoc jacobi 2, f = 10", "NLL of SCD", "PIDM / vanilla"]
+    {
+        target(text);
+    }
 
     // The program finds nothing left to do but table and page.
     let said: Value = serde_json::from_str(&softly(&["reproduce", "darcy", "--json", "--out"], out)).unwrap();

@@ -65,7 +65,7 @@ impl Ablation {
     pub(crate) fn cells(self, study: &FieldStudy) -> Vec<Cell> {
         let seed = study.seeds[0];
         let truth = study.equation.truth();
-        let method = |method, told| study.cell(method, told, seed, vec![Variant::plain(method, told)]);
+        let method = |method, told| Cell::new(method, told, seed, vec![Variant::plain(method, told)]);
         // A method of the preset with some settings changed.
         let changed = |cell: Cell, label: &str, what: &str, settings: &[&str]| Cell {
             name: format!("{label}-{}-{}-{seed}", what.replace(' ', "-").replace('γ', "gamma"), cell.told),

@@ -234,16 +234,16 @@ impl FieldStudy {
             }
             vanilla.extend(self.post_hoc(told, sweep));
         }
-        let mut cells = vec![self.cell("vanilla", truth, seed, vanilla)];
+        let mut cells = vec![Cell::new("vanilla", truth, seed, vanilla)];
         for &told in &told {
-            cells.push(self.cell("scd", told, seed, Variant::with_last_steps("scd", told)));
+            cells.push(Cell::new("scd", told, seed, Variant::with_last_steps("scd", told)));
             if first && told.is_usual() {
-                cells.push(self.cell("pidm", told, seed, Variant::with_last_steps("pidm", told)));
+                cells.push(Cell::new("pidm", told, seed, Variant::with_last_steps("pidm", told)));
                 // Where the preset's `pidm` is a tuned one and there is time for another.
                 let swept = self.equation == Equation::Darcy && self.scale == StudyScale::Cpu;
                 if swept && (told == truth || told == self.most_wrong()) {
                     let variants = Variant::with_last_steps("pidm-published", told);
-                    cells.push(self.cell("pidm-published", told, seed, variants));
+                    cells.push(Cell::new("pidm-published", told, seed, variants));
                 }
             }
             cells.push(self.adapted("adapt", told, seed, vec![Variant::plain("adapt", told)]));
@@ -253,22 +253,16 @@ impl FieldStudy {
         }
         if first && self.scale != StudyScale::Demo {
             for method in ["pidm-ddpm", "scd-paper", "scd-unit"] {
-                cells.push(self.cell(method, truth, seed, vec![Variant::plain(method, truth)]));
+                cells.push(Cell::new(method, truth, seed, vec![Variant::plain(method, truth)]));
             }
         }
         cells
     }
 
-    /// A training of a method of the preset.
-    pub(crate) fn cell(&self, method: &'static str, told: Told, seed: u64, variants: Vec<Variant>) -> Cell {
-        let name = format!("{method}-{told}-{seed}");
-        Cell { name, method, settings: Vec::new(), told, seed, base: None, variants }
-    }
-
-    /// The same on top of the frozen vanilla denoiser.
+    /// A training on top of the frozen vanilla denoiser.
     pub(crate) fn adapted(&self, method: &'static str, told: Told, seed: u64, variants: Vec<Variant>) -> Cell {
         let base = Some(format!("vanilla-{}-{seed}", self.equation.truth()));
-        Cell { base, ..self.cell(method, told, seed, variants) }
+        Cell { base, ..Cell::new(method, told, seed, variants) }
     }
 
     /// Scales of the guidance sweep.
@@ -350,6 +344,12 @@ impl Variant {
 }
 
 impl Cell {
+    /// A training of a method of the preset.
+    pub(crate) fn new(method: &'static str, told: Told, seed: u64, variants: Vec<Variant>) -> Self {
+        let name = format!("{method}-{told}-{seed}");
+        Self { name, method, settings: Vec::new(), told, seed, base: None, variants }
+    }
+
     /// The run's configuration, on the data in `data`.
     pub fn config(&self, study: &FieldStudy, data: &Path) -> Result<Config> {
         let preset = study.preset();

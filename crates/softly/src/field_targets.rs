@@ -85,15 +85,12 @@ impl<'a> Judge<'a> {
     /// The ratio of two lines: paired if single samples are at hand, else of the means, with an unknown interval.
     fn ratio(&self, first: &Verdict, second: &Verdict) -> (f64, [f64; 2], String) {
         let names = format!("{} / {}", first.method, second.method);
-        match residual_ratio(&self.table.rows, Self::line(first), Self::line(second)) {
-            Some(PairedRatio { ratio, interval: [low, high], .. }) => {
-                (ratio, [low, high], format!("{ratio:.3} [{low:.3}, {high:.3}], {names}"))
-            }
-            None => {
-                let ratio = first.residual / second.residual;
-                (ratio, [ratio; 2], format!("{ratio:.3}, {names}"))
-            }
+        let paired = residual_ratio(&self.table.rows, Self::line(first), Self::line(second));
+        if let Some(PairedRatio { ratio, interval: [low, high], .. }) = paired {
+            return (ratio, [low, high], format!("{ratio:.3} [{low:.3}, {high:.3}], {names}"));
         }
+        let ratio = first.residual / second.residual;
+        (ratio, [ratio; 2], format!("{ratio:.3}, {names}"))
     }
 
     fn best_ratio(&self, told: Told, limit: f64) -> Option<Target> {
