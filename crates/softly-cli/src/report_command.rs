@@ -1,5 +1,6 @@
 //! `softly report`: pages from what studies and trainings have left behind; nothing is computed anew.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,14 +21,13 @@ use crate::{circle_report, field_report};
 
 /// Writes the pages of a study beside its tables, or one page of runs.
 pub fn run(folders: &[PathBuf], out: Option<&Path>, json: bool) -> Result<()> {
-    let tables: Vec<Option<Ablation>> = std::iter::once(None).chain(Ablation::ALL.map(Some)).collect();
-    let of_study = |folder: &Path| tables.iter().any(|&ablation| FieldTable::file(folder, ablation).exists());
     let pages = match folders {
-        [folder] if of_study(folder) => {
-            let found = tables.iter().filter(|&&ablation| FieldTable::file(folder, ablation).exists());
-            // A single page goes where it is asked for.
-            let found: Vec<Option<Ablation>> =
-                found.copied().take(if out.is_some() { 1 } else { tables.len() }).collect();
+        [folder] if !tables(folder).is_empty() => {
+            let mut found = tables(folder);
+            if out.is_some() {
+                // There is one place, for the first and main of them.
+                found.truncate(1);
+            }
             found.into_iter().map(|ablation| study(folder, ablation, out)).collect::<Result<Vec<_>>>()?
         }
         _ => vec![runs(folders, out)?],
@@ -42,6 +42,12 @@ pub fn run(folders: &[PathBuf], out: Option<&Path>, json: bool) -> Result<()> {
     Ok(())
 }
 
+/// The tables in a folder: of the main study, then of ablations.
+fn tables(folder: &Path) -> Vec<Option<Ablation>> {
+    let all = std::iter::once(None).chain(Ablation::ALL.map(Some));
+    all.filter(|&ablation| FieldTable::file(folder, ablation).exists()).collect()
+}
+
 /// Writes the page of one table in a study's folder.
 fn study(folder: &Path, ablation: Option<Ablation>, out: Option<&Path>) -> Result<PathBuf> {
     let page = out.map_or_else(|| field_report::file(folder, ablation), Path::to_path_buf);
@@ -51,7 +57,8 @@ fn study(folder: &Path, ablation: Option<Ablation>, out: Option<&Path>) -> Resul
     if value["study"] == "circle" {
         let table: StudyTable = serde_json::from_value(value).map_err(damaged)?;
         let scale = serde_json::from_value(json!(table.scale)).map_err(damaged)?;
-        let study = CircleStudy::new(scale, table.rows.iter().map(|r| r.seed + 1).max());
+        let seeds: BTreeSet<u64> = table.rows.iter().map(|r| r.seed).collect();
+        let study = CircleStudy::new(scale, Some(seeds.len().max(1) as u64));
         circle_report::write(&study, &table, folder, &page)?;
     } else {
         let table = FieldTable::read(&file)?;

@@ -65,12 +65,20 @@ fn train_little(config: &Config, folder: &RunFolder, base: Option<&RunFolder>) -
     train::run_training(training, folder, info(), &RUNNING, &mut |_| {})
 }
 
-fn study(ablation: Option<Ablation>) -> FieldStudy {
-    let mut study = FieldStudy::new(Equation::Darcy, StudyScale::Demo, None, ablation);
+fn study(equation: Equation, ablation: Option<Ablation>) -> FieldStudy {
+    let mut study = FieldStudy::new(equation, StudyScale::Demo, None, ablation);
     let full = FieldEval { samples: 3, batch: 2, likelihood: 2, likelihood_steps: 3, loss: 2, keep: 1 };
     study.full = full;
     study.brief = FieldEval { likelihood: 0, loss: 0, ..full };
     study
+}
+
+/// A few samples in the study's folder.
+fn make_data(study: &FieldStudy, out: &Path) {
+    fs::write(out.join("study.txt"), format!("{} demo\n", study.equation.name())).unwrap();
+    let preset = Layers::new().preset(&study.preset()).unwrap().finish("preset").unwrap();
+    let plan = Plan { train: 12, valid: 3, seed: 0, generator: preset.data.generator };
+    generate(&plan, &out.join("data"), &RUNNING, &Silent).unwrap();
 }
 
 fn run(study: &FieldStudy, out: &Path) -> FieldTable {
@@ -92,12 +100,8 @@ fn json(file: &Path) -> Value {
 fn a_study_and_its_ablations_from_training_to_pages() {
     let home = TempDir::new().unwrap();
     let out = home.path();
-    fs::write(out.join("study.txt"), "darcy demo\n").unwrap();
-    let preset = Layers::new().preset("darcy-demo").unwrap().finish("darcy-demo").unwrap();
-    let plan = Plan { train: 12, valid: 3, seed: 0, generator: preset.data.generator };
-    generate(&plan, &out.join("data"), &RUNNING, &Silent).unwrap();
-
-    let main = study(None);
+    let main = study(Equation::Darcy, None);
+    make_data(&main, out);
     let table = run(&main, out);
     let count = |study: &FieldStudy| study.cells().iter().map(|c| c.variants.len()).sum::<usize>();
     assert_eq!(table.rows.len(), count(&main));
@@ -144,7 +148,7 @@ fn a_study_and_its_ablations_from_training_to_pages() {
     }
 
     for ablation in Ablation::ALL {
-        let study = study(Some(ablation));
+        let study = study(Equation::Darcy, Some(ablation));
         let table = run(&study, out);
         assert_eq!(table.rows.len(), count(&study), "{ablation:?}");
         assert!(table.rows.iter().all(|r| r.origin(&study).is_some()));
@@ -171,4 +175,26 @@ fn a_study_and_its_ablations_from_training_to_pages() {
     fs::copy(&file, alone.join("table.json")).unwrap();
     assert_eq!(Path::new(softly(&["report"], &alone).trim()), alone.join("report.html"));
     assert_eq!(Path::new(softly(&["report"], &out.join("scd-10-0")).trim()), out.join("scd-10-0/report.html"));
+}
+
+#[test]
+fn wave_numbers_that_scatter_and_wrong_ones() {
+    let home = TempDir::new().unwrap();
+    let out = home.path();
+    let mut study = study(Equation::Helmholtz, None);
+    study.told = vec![Told::Value(0.0), Told::Value(0.5), Told::WaveNumber { k: 4.0 }];
+    make_data(&study, out);
+    let table = run(&study, out);
+    let learned = table.rows.iter().find(|r| r.method == "adapt-learn").unwrap();
+    // Two steps of learning have moved it from where it started.
+    let [(name, k)] = &learned.learned[..] else { panic!("{:?}", learned.learned) };
+    assert!(name == "k" && *k != 4.0 && (k - 4.0).abs() < 1.0, "{k}");
+    assert_eq!(learned.told, Told::WaveNumber { k: 4.0 });
+    softly(&["report"], out);
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("When the wave number is far off") && page.contains("k=4"));
+    // Rows of the main axis are in the main table, others are not.
+    let heading = |text: &str| page.rfind(text).unwrap();
+    let main = &page[heading("Results</h2>")..heading("Samples and residuals</h2>")];
+    assert!(main.contains(">0.5<") && !main.contains("k=4"));
 }

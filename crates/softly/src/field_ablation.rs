@@ -41,7 +41,8 @@ impl Ablation {
                 "Which noise levels should training see? The preset draws ln σ from N(−2, 1.7²), cut off at the sampler's \
                  last level and spread evenly over every batch (stratified). `log-normal` is N(−1.5, 1.2²), the paper's \
                  comparison; `wide log-normal` is the preset's without the cut; `independent` is the preset's with \
-                 independent draws; `cut at 0.018` takes the paper's limit of −4 as ln σ."
+                 independent draws; `cut at 0.018` takes the paper's limit of −4 as ln σ. In the paper's table (f = 10) the \
+                 truncated distribution lowers vanilla's residual from 0.874 to 0.157 and SCD's from 0.342 to 0.106."
             }
             Self::Scale => {
                 "How long should the correction be and where should it point? `scd` is relaxed node by node (jacobi); \

@@ -1,5 +1,6 @@
 //! The table of a study of fields: its rows, what they say against vanilla, and the files it is kept in.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -131,8 +132,17 @@ impl FieldTable {
 
     /// The study behind it.
     pub fn study(&self) -> FieldStudy {
-        let seeds = self.rows.iter().map(|r| r.seed + 1).max();
-        FieldStudy::new(self.study, self.scale, seeds, self.ablation)
+        let seeds: BTreeSet<u64> = self.rows.iter().map(|r| r.seed).collect();
+        let mut study = FieldStudy::new(self.study, self.scale, Some(seeds.len().max(1) as u64), self.ablation);
+        if self.ablation.is_none() {
+            study.told.clear();
+            for row in &self.rows {
+                if !study.told.contains(&row.told) {
+                    study.told.push(row.told);
+                }
+            }
+        }
+        study
     }
 
     /// Compares the rows anew.
