@@ -50,7 +50,7 @@ def summary(times, work, method):
 def readme(result):
     about = result["about"]
     lines = [
-        "# Runtimes of the paper's Darcy network",
+        f"# Runtimes of the network of `{result['preset']}`",
         "",
         f"- Command: `{result['command']}`",
         f"- Commit {about['commit']}, {about['device']}, {about['threads']} threads, {about['parameters']:,} parameters (vanilla),"
@@ -97,6 +97,7 @@ def main():
     result = {
         "command": f"python3 bench/runtimes.py --preset {args.preset} --batch {args.batch} --rounds {args.rounds} --inner {args.inner}"
         f" --steps {args.steps}" + (f" --threads {args.threads}" if args.threads else ""),
+        "preset": args.preset,
         "rounds": args.rounds,
         "steps": args.steps,
         "about": {key: about[key] for key in ("commit", "device", "threads", "parameters", "batch", "shape", "version")},
