@@ -42,6 +42,7 @@ Examples:
   softly reproduce darcy                           16×16 nodes, every method, right and wrong source: ten minutes
   softly reproduce circle                          two curves, short trainings: a few minutes
   softly reproduce circle --scale paper --seeds 1  the paper's trainings with one seed
+  softly reproduce darcy --study noise             an ablation, in the folder of the main study
 Run the same command again to go on after an interruption.")]
     Reproduce(Reproduce),
     /// List the presets, or print one.
@@ -184,6 +185,20 @@ The arrays are [H, W] or [N, H, W]; only the [constraint] table of the file is u
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
+    /// Pages from what studies and trainings have left behind; nothing is computed anew.
+    #[command(after_help = "\
+Examples:
+  softly report runs/darcy-demo                    report.html (and report-NAME.html) from table.json
+  softly report runs/vanilla runs/scd --out report.html
+A training's page has its loss, its command and its configuration.")]
+    Report {
+        /// The folder of a study, or of one or more trainings.
+        #[arg(value_name = "RUN", required = true)]
+        folders: Vec<PathBuf>,
+        /// File of the page: beside the table, or in the folder of a single training by default.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
     /// Reference solutions of the studies' equations.
     #[command(after_help = "Example:\n  softly solve darcy --permeability K.npy --out p.npy")]
     Solve {
@@ -231,9 +246,25 @@ pub struct Reproduce {
     /// Number of seeds, instead of the scale's own.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: Option<u64>,
+    /// An ablation instead of the main tables: table-NAME.json and report-NAME.html (darcy and helmholtz, one seed).
+    #[arg(long = "study", value_enum, value_name = "NAME", conflicts_with = "seeds")]
+    pub ablation: Option<AblationName>,
     /// Where to compute.
     #[command(flatten)]
     pub place: Place,
+}
+
+/// An ablation.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum AblationName {
+    /// The distribution of noise levels in training.
+    Noise,
+    /// How the correction is scaled, and its directions.
+    Scale,
+    /// What γ looks at and how many numbers it has; detached directions.
+    Gamma,
+    /// The sampler's last noise level, churn and number of steps.
+    Sampling,
 }
 
 /// A study.

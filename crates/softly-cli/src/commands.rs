@@ -32,6 +32,7 @@ use crate::data_commands;
 use crate::denoise_command;
 use crate::field_eval_command;
 use crate::progress::{Bar, say};
+use crate::report_command;
 use crate::reproduce_command;
 use crate::solve_commands;
 
@@ -63,6 +64,7 @@ fn dispatch(command: Command, json: bool) -> Result<()> {
             denoise_command::run(&model, &input, &sigma, &out, &place.device, json)
         }
         Command::Residual { config, fields, out } => residual(&config, &fields, out.as_deref()),
+        Command::Report { folders, out } => report_command::run(&folders, out.as_deref(), json),
         Command::Solve { kind } => solve_commands::run(kind, json),
         Command::Distance { kind: Distance::W1 { a, b } } => distance(&a, &b),
         Command::Bench(bench) => bench_command::run(&bench, json),

@@ -1,14 +1,17 @@
 //! Table and page of the studies of fields.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use softly::constraint::SoftConstraint;
 use softly::dataset_folder::DatasetFolder;
 use softly::error::{Error, Result};
+use softly::field_ablation::Ablation;
 use softly::field_eval::{AtLevel, Bits};
 use softly::field_metrics::{FieldMetrics, OverSamples};
-use softly::field_study::{Equation, FieldStudy, FieldTable, Row, Verdict, kept_samples};
+use softly::field_study::{Equation, FieldStudy, Told};
+use softly::field_table::{FieldTable, Row, Verdict};
+use softly::field_targets::Target;
 use softly::files::write_text;
 use softly::units::Units;
 use softly_cli::axis::Scale;
@@ -21,8 +24,12 @@ use softly_cli::field_grid::Quantity;
 use softly_cli::report::{Block, Cell, Origin, Page, Section, Table, render};
 use softly_cli::svg::Colours;
 
-/// Methods of the main table and of the pictures, in this order; others vary a sampler.
-const MAIN: [&str; 8] = ["vanilla", "scd", "scd-unit", "scd-paper", "pidm", "pidm-ddpm", "adapt", "adapt-learn"];
+/// Methods of the main table, in this order; others vary a sampler.
+const MAIN: [&str; 9] =
+    ["vanilla", "scd", "scd-unit", "scd-paper", "pidm", "pidm-published", "pidm-ddpm", "adapt", "adapt-learn"];
+
+/// Methods of the figures by sample and noise level.
+const PICTURED: [&str; 7] = ["vanilla", "scd", "scd-paper", "pidm", "pidm-ddpm", "adapt", "adapt-learn"];
 
 /// One line per method and told value: means over seeds.
 struct Line<'a> {
@@ -85,9 +92,14 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Whether a line belongs to the main table.
+/// Whether a line is of a method rather than of a sampler.
 fn is_main(line: &Line<'_>) -> bool {
     MAIN.contains(&line.verdict.method.as_str())
+}
+
+/// Whether a line is on the study's main axis.
+fn is_usual(line: &Line<'_>) -> bool {
+    line.verdict.told.is_usual()
 }
 
 fn header(table: &FieldTable) -> Vec<String> {
@@ -129,29 +141,35 @@ pub fn text_table(study: &FieldStudy, table: &FieldTable) -> String {
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = format!(
         "{} study, scale {} ({}×{} nodes): {} samples per row; ± is two standard deviations over samples\n",
-        table.study, table.scale, table.grid[0], table.grid[1], table.eval.samples
+        table.study.name(),
+        table.scale.name(),
+        table.grid[0],
+        table.grid[1],
+        table.eval.samples
     );
     for row in rows {
         let cells: Vec<String> = row.iter().zip(&widths).map(|(t, w)| format!("{t:w$}")).collect();
         text += cells.join("  ").trim_end();
         text.push('\n');
     }
+    for target in &table.targets {
+        let Target { what, target, found, met } = target;
+        let outcome = if *met { "met" } else { "missed" };
+        text += &[outcome, ": ", what, " ", target, ": ", found, "\n"].concat();
+    }
     text + "NLL: bits per dimension, normalised units, density of data + σ_min noise; its difference is paired, ± two \
             standard errors.\nstd: standard deviation over that of the data. W1: distance of the marginals over that of \
             as many true samples.\nneighbour: median distance to the training set over that of held-out data."
 }
 
-/// Writes the study's page.
+/// The page's file beside the table's: `report.html`, or `report-NAME.html` of an ablation.
+pub fn file(out: &Path, ablation: Option<Ablation>) -> PathBuf {
+    out.join(ablation.map_or_else(|| "report.html".into(), |a| format!("report-{}.html", a.name())))
+}
+
+/// Writes the study's page; samples come from the study's folder `out`, if it has them.
 pub fn write(study: &FieldStudy, table: &FieldTable, out: &Path, path: &Path) -> Result<()> {
     let mut colours = Colours::default();
-    let sections = vec![
-        results(study, table),
-        pictures(study, table, out, &mut colours)?,
-        misspecification(study, table, &mut colours),
-        controls(study, table),
-        noise_levels(study, table, &mut colours),
-        reading(),
-    ];
     let (title, lead) = match study.equation {
         Equation::Darcy => (
             "Darcy flow",
@@ -162,13 +180,23 @@ pub fn write(study: &FieldStudy, table: &FieldTable, out: &Path, path: &Path) ->
         Equation::Helmholtz => (
             "Helmholtz equation",
             "A source a and its wave u obey ∇²u + k²u = a with k = 1. Methods are told a wave number that is drawn \
-             anew around 1 with standard deviation σ_obs at every use.",
+             anew around 1 with standard deviation σ_obs at every use, or one that is wrong.",
         ),
     };
-    let page = Page {
-        title: format!("{title}: {}×{} nodes (scale {})", table.grid[0], table.grid[1], table.scale),
-        lead: lead.into(),
-        sections,
+    let size = format!("{}×{} nodes (scale {})", table.grid[0], table.grid[1], table.scale.name());
+    let page = match study.ablation {
+        None => {
+            let mut sections = vec![results(study, table), pictures(study, table, out, &mut colours)?];
+            sections.push(misspecification(study, table, &mut colours));
+            sections.extend(wave_numbers(study, table, &mut colours));
+            sections.extend([controls(study, table), noise_levels(study, table, &mut colours), reading()]);
+            Page { title: format!("{title}: {size}"), lead: lead.into(), sections }
+        }
+        Some(ablation) => {
+            let sections = vec![ablated(study, table), noise_levels(study, table, &mut colours), reading()];
+            let title = format!("{title}, ablation of {}: {size}", ablation.name());
+            Page { title, lead: ablation.question().into(), sections }
+        }
     };
     write_text(path, &render(&page))
 }
@@ -212,25 +240,103 @@ fn results(study: &FieldStudy, table: &FieldTable) -> Section {
          sampled coefficients.",
         table.eval.samples
     );
-    let mut blocks = vec![Block::Table(table_of(study, table, &caption, is_main))];
-    let sentences = Line::all(table).into_iter().filter(is_main).map(|l| l.verdict.sentence.clone());
+    let mut blocks: Vec<Block> = targets(study, table).into_iter().collect();
+    blocks.push(Block::Table(table_of(study, table, &caption, |l| is_main(l) && is_usual(l))));
+    let (truth, wrong) = (study.equation.truth(), study.most_wrong());
+    let headline = |v: &&Verdict| {
+        let right = v.told == truth && ["scd", "adapt"].contains(&v.method.as_str());
+        right || v.told == wrong && ["scd", "adapt", "adapt-learn"].contains(&v.method.as_str())
+    };
+    let sentences = table.verdicts.iter().filter(headline).map(|v| v.sentence.clone());
     blocks.extend(sentences.filter(|s| !s.is_empty()).map(Block::Verdict));
+    blocks.push(Block::Table(verdicts(study, table)));
     Section { heading: "Results".into(), text: Vec::new(), blocks }
 }
 
-/// Sample fields and their residuals, one column per method.
-fn pictures(study: &FieldStudy, table: &FieldTable, out: &Path, colours: &mut Colours) -> Result<Section> {
-    let data = DatasetFolder::open(&out.join("data"))?.load()?;
-    let config = study.cells()[0].config(study, &out.join("data"))?;
+/// What was to be reached.
+fn targets(study: &FieldStudy, table: &FieldTable) -> Option<Block> {
+    let row = |target: &Target| {
+        let met = if target.met { Cell::text("met") } else { Cell::text("missed").strong() };
+        vec![Cell::text(&*target.what), Cell::text(&*target.target), Cell::text(&*target.found), met]
+    };
+    let rows: Vec<Vec<Cell>> = table.targets.iter().map(row).collect();
+    (!rows.is_empty()).then(|| {
+        Block::Table(Table {
+            caption: "What this study set out to reach. Ratios are of mean |R|, with their 95 % interval.".into(),
+            header: ["what", "target", "found", ""].map(String::from).to_vec(),
+            rows,
+            origin: Some(origin(study, table)),
+        })
+    })
+}
+
+/// Every method of the main table against vanilla.
+fn verdicts(study: &FieldStudy, table: &FieldTable) -> Table {
+    let row = |line: &Line<'_>| {
+        let Verdict { method, told, ratio, .. } = line.verdict;
+        let ratio = ratio.as_ref()?;
+        let each: Vec<String> = ratio.per_seed.iter().map(|r| format!("{r:.2}")).collect();
+        let paper = paper_ratio(study.equation, method, *told).map_or_else(String::new, |r| format!("{r:.2}"));
+        Some(vec![
+            Cell::text(&**method),
+            Cell::number(told.to_string()),
+            Cell::text(ratio.relation()),
+            Cell::number(format!("{:.3} [{:.3}, {:.3}]", ratio.ratio, ratio.interval[0], ratio.interval[1])),
+            Cell::number(each.join(", ")),
+            Cell::number(ratio.pairs.to_string()),
+            Cell::number(paper),
+        ])
+    };
+    let parameter = study.equation.parameter();
+    let header = ["method", parameter, "residual", "ratio to vanilla's", "by seed", "pairs", "the paper's ratio"];
+    Table {
+        caption:
+            "Verdicts: a residual is lower or higher than vanilla's if the 95 % interval of the ratio says so. The \
+                  paper's ratios are those of its larger grid and network."
+                .into(),
+        header: header.map(String::from).to_vec(),
+        rows: Line::all(table).iter().filter(|l| is_main(l) && is_usual(l)).filter_map(row).collect(),
+        origin: None,
+    }
+}
+
+/// The ratio of residuals in the paper's tables.
+fn paper_ratio(equation: Equation, method: &str, told: Told) -> Option<f64> {
+    let (told, vanilla) = (told.number(), if equation == Equation::Darcy { 0.157 } else { 0.035 });
+    let rows: &[(f64, f64)] = match (equation, method) {
+        (Equation::Darcy, "scd") => &[(7.5, 0.113), (10.0, 0.106), (12.5, 0.111), (15.0, 0.105)],
+        (Equation::Darcy, "pidm") => &[(7.5, 0.184), (10.0, 0.025), (12.5, 0.129), (15.0, 0.205)],
+        (Equation::Helmholtz, "scd") => &[(0.0, 0.025), (0.05, 0.024), (0.1, 0.024), (0.5, 0.023)],
+        _ => &[],
+    };
+    rows.iter().find(|(value, _)| *value == told).map(|(_, residual)| residual / vanilla)
+}
+
+/// An ablation's table.
+fn ablated(study: &FieldStudy, table: &FieldTable) -> Section {
+    let caption = "Residual with the true parameters: mean ± two standard deviations over samples; ratio to the main study's \
+                   vanilla with its 95 % interval over samples of one training.";
+    let mut blocks: Vec<Block> = targets(study, table).into_iter().collect();
+    blocks.push(Block::Table(table_of(study, table, caption, |_| true)));
+    Section { heading: "Results".into(), text: Vec::new(), blocks }
+}
+
+/// Sample fields and their residuals, one column per method; none if the folder has no data.
+fn samples(study: &FieldStudy, rows: &[&Row], out: &Path) -> Result<Option<Block>> {
+    let folder = out.join("data");
+    if !folder.join("dataset.toml").exists() {
+        return Ok(None);
+    }
+    let data = DatasetFolder::open(&folder)?.load()?;
+    let config = study.cells()[0].config(study, &folder)?;
     let truth = config.truth.as_ref().or(config.constraint.as_ref());
     let truth = truth.ok_or_else(|| Error::input("constraint", "the study's preset has none"))?;
     let constraint = SoftConstraint::new(truth, &data.fields, &data.grid, &Units::identity(data.fields.len()))?;
     let (length, nodes) = (data.sample_len(), data.grid.len());
     let mut names = vec![DATA.to_string()];
     let mut samples = vec![data.valid[..length].to_vec()];
-    let rows: Vec<&Row> = first_rows(study, table);
-    for row in &rows {
-        if let Some(kept) = kept_samples(study, out, row)? {
+    for row in rows {
+        if let Some(kept) = row.samples(study, out)? {
             names.push(name_of(study, row));
             samples.push(kept[..length].to_vec());
         }
@@ -257,24 +363,33 @@ fn pictures(study: &FieldStudy, table: &FieldTable, out: &Path, colours: &mut Co
     let svg = sample_figure("One sample of each method", &data.grid, &quantities, &shown).map_err(drawing)?;
     let caption = "The first sample of each method with the first seed; methods that share a denoiser start from the \
                    same noise. Every row has one colour scale.";
-    let mut blocks = vec![Block::Figure { svg, caption: caption.into() }];
+    Ok(Some(Block::Figure { svg, caption: caption.into() }))
+}
+
+/// Samples, their residuals and their spectra.
+fn pictures(study: &FieldStudy, table: &FieldTable, out: &Path, colours: &mut Colours) -> Result<Section> {
+    let rows: Vec<&Row> = pictured(study, table);
+    let mut blocks: Vec<Block> = samples(study, &rows, out)?.into_iter().collect();
     let values: Vec<(String, Vec<f64>)> = rows
         .iter()
         .map(|r| (name_of(study, r), r.result.metrics.per_sample.residual.iter().flatten().copied().collect()))
         .collect();
-    let sets: Vec<(&str, &[f64])> = values.iter().map(|(name, values)| (name.as_str(), values.as_slice())).collect();
-    blocks.push(Block::Figure {
-        svg: residual_histogram("Residuals of single samples", &sets, colours),
-        caption: format!("{} samples of each method, first seed, true parameters.", table.eval.samples),
-    });
-    for (f, field) in data.fields.iter().enumerate() {
-        let Some(first) = rows.first().and_then(|r| r.result.metrics.fields.get(f)) else { continue };
+    let sets = values.iter().map(|(name, values)| (name.as_str(), values.as_slice()));
+    let sets: Vec<(&str, &[f64])> = sets.filter(|(_, values)| !values.is_empty()).collect();
+    if !sets.is_empty() {
+        blocks.push(Block::Figure {
+            svg: residual_histogram("Residuals of single samples", &sets, colours),
+            caption: format!("{} samples of each method, first seed, true parameters.", table.eval.samples),
+        });
+    }
+    let fields = rows.first().map_or(&[][..], |r| &r.result.metrics.fields);
+    for (f, first) in fields.iter().enumerate() {
         let mut spectra = vec![(DATA.to_string(), first.data_spectrum.clone())];
         let of = |r: &&Row| Some((name_of(study, r), r.result.metrics.fields.get(f)?.spectrum.clone()));
         spectra.extend(rows.iter().filter_map(of));
         let curves: Vec<(&str, &[f64])> = spectra.iter().map(|(n, s)| (n.as_str(), s.as_slice())).collect();
         blocks.push(Block::Figure {
-            svg: spectrum_chart(field, &curves, colours),
+            svg: spectrum_chart(&first.name, &curves, colours),
             caption: "Mean over samples, first seed.".into(),
         });
     }
@@ -285,9 +400,15 @@ fn drawing(error: impl std::fmt::Display) -> Error {
     Error::Failed { what: "the report".into(), why: error.to_string() }
 }
 
-/// The main methods' rows of the first seed.
-fn first_rows<'a>(study: &FieldStudy, table: &'a FieldTable) -> Vec<&'a Row> {
-    table.rows.iter().filter(|r| r.seed == study.seeds[0] && MAIN.contains(&r.method.as_str())).collect()
+/// The rows of the first seed that figures show: told the truth or what is furthest from it; of an ablation, all that
+/// were measured in full.
+fn pictured<'a>(study: &FieldStudy, table: &'a FieldTable) -> Vec<&'a Row> {
+    let ends = [study.equation.truth(), study.most_wrong()];
+    let shown = |r: &&Row| match study.ablation {
+        Some(_) => r.result.likelihood.is_some(),
+        None => ends.contains(&r.told) && PICTURED.contains(&r.method.as_str()),
+    };
+    table.rows.iter().filter(|r| r.seed == study.seeds[0]).filter(shown).collect()
 }
 
 /// A row's name in figures: the method, and what it is told where that is wrong.
@@ -297,14 +418,39 @@ fn name_of(study: &FieldStudy, row: &Row) -> String {
 
 /// Residual and likelihood against what methods are told.
 fn misspecification(study: &FieldStudy, table: &FieldTable, colours: &mut Colours) -> Section {
+    let usual = study.told.iter().filter(|told| told.is_usual()).map(|&told| (told.number(), told)).collect();
+    let x_label =
+        format!("{} that methods are told (true: {})", study.equation.parameter(), study.equation.truth().number());
+    let blocks = against_told(table, usual, &x_label, colours);
+    Section { heading: "When the constraint is wrong".into(), text: Vec::new(), blocks }
+}
+
+/// The same for wave numbers that are wrong and certain, if the study has any.
+fn wave_numbers(study: &FieldStudy, table: &FieldTable, colours: &mut Colours) -> Option<Section> {
+    let wrong = study.told.iter().filter(|told| !told.is_usual()).map(|&told| (told.number(), told));
+    let told: Vec<(f64, Told)> = [(1.0, study.equation.truth())].into_iter().chain(wrong).collect();
+    if told.len() == 1 {
+        return None;
+    }
+    let caption = "First seed. Residual with the true wave number, as above.";
+    let mut blocks = vec![Block::Table(table_of(study, table, caption, |line| !is_usual(line)))];
+    blocks.extend(against_told(table, told, "k that methods are told (true: 1)", colours));
+    let text = "The wave is so small beside its second derivatives that a wave number around 1 hardly counts, however much it \
+                scatters. These wave numbers do: the first eigenvalue of the square lies at k = 4.44, so that a solution \
+                for k = 4 has its long waves five times too large, and for k = 6 with the wrong sign.";
+    Some(Section { heading: "When the wave number is far off".into(), text: vec![text.into()], blocks })
+}
+
+/// Residual and likelihood by what methods are told: where on the x axis, and what.
+fn against_told(table: &FieldTable, mut told: Vec<(f64, Told)>, x_label: &str, colours: &mut Colours) -> Vec<Block> {
     let lines = Line::all(table);
-    let mut told = study.told.clone();
-    told.sort_unstable_by(f64::total_cmp);
+    told.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let curves = |pick: &dyn Fn(&Line<'_>) -> Option<[f64; 3]>| -> Vec<(&'static str, Vec<Point>)> {
         let curve = |method: &'static str| {
-            let point = |&x: &f64| {
+            let point = |&(x, told): &(f64, Told)| {
                 // Vanilla is told nothing: it is the same everywhere.
-                let is_it = |l: &&Line<'_>| l.verdict.method == method && (l.verdict.told == x || method == "vanilla");
+                let is_it =
+                    |l: &&Line<'_>| l.verdict.method == method && (l.verdict.told == told || method == "vanilla");
                 let [y, low, high] = pick(lines.iter().find(is_it)?)?;
                 Some(Point { x, y, low, high })
             };
@@ -323,7 +469,7 @@ fn misspecification(study: &FieldStudy, table: &FieldTable, colours: &mut Colour
     };
     let axes = |title: &str, y_label: &str, y_scale, levels| Axes {
         title: title.into(),
-        x_label: format!("{} that methods are told (true: {})", study.equation.parameter(), study.equation.truth()),
+        x_label: x_label.into(),
         y_label: y_label.into(),
         y_scale,
         levels,
@@ -332,7 +478,7 @@ fn misspecification(study: &FieldStudy, table: &FieldTable, colours: &mut Colour
     let levels = table.references.iter().map(|r| (r.name.clone(), r.metrics.residual.summary.mean)).collect();
     let residuals = axes("Residual of samples", "mean |R|, true parameters", Scale::Log, levels);
     let bits = axes("Negative log-likelihood", "bits/dim over vanilla's", Scale::Linear, Vec::new());
-    let blocks = vec![
+    vec![
         Block::Figure {
             svg: misspecification_chart(residuals, &curves(&residual), colours),
             caption: "Mean over seeds; bars show the range over seeds.".into(),
@@ -341,8 +487,7 @@ fn misspecification(study: &FieldStudy, table: &FieldTable, colours: &mut Colour
             svg: misspecification_chart(bits, &curves(&likelihood), colours),
             caption: "Paired over held-out samples; bars are two standard errors.".into(),
         },
-    ];
-    Section { heading: "When the constraint is wrong".into(), text: Vec::new(), blocks }
+    ]
 }
 
 fn controls(study: &FieldStudy, table: &FieldTable) -> Section {
@@ -353,13 +498,13 @@ fn controls(study: &FieldStudy, table: &FieldTable) -> Section {
         text: vec![
             "A claim about a learned correction has to beat the same correction with a weight picked by hand.".into(),
         ],
-        blocks: vec![Block::Table(table_of(study, table, caption, |line| !is_main(line)))],
+        blocks: vec![Block::Table(table_of(study, table, caption, |line| !is_main(line) && is_usual(line)))],
     }
 }
 
 /// γ, loss and residual by noise level.
 fn noise_levels(study: &FieldStudy, table: &FieldTable, colours: &mut Colours) -> Section {
-    let rows = first_rows(study, table);
+    let rows = pictured(study, table);
     let names: Vec<String> = rows.iter().map(|r| name_of(study, r)).collect();
     let points = |levels: &[AtLevel]| -> Vec<Point> {
         levels.iter().map(|l| Point { x: l.sigma, y: l.mean, low: l.low, high: l.high }).collect()
@@ -394,16 +539,33 @@ fn noise_levels(study: &FieldStudy, table: &FieldTable, colours: &mut Colours) -
             caption: "The same noise for every method, first seed.".into(),
         },
     ];
-    let most = rows.iter().map(|r| r.result.gamma.len()).max().unwrap_or(0);
-    for output in 0..most {
-        let title = if most == 1 { "Learned γ".to_string() } else { format!("Learned γ, part {}", output + 1) };
-        let gamma = curves(&|r| r.result.gamma.get(output).map_or_else(Vec::new, |levels| points(levels)));
-        let caption = "On noisy held-out data: mean, and the range from the 10th to the 90th percentile. Parts are \
-                       directions, and channels within a direction where γ has one weight per channel.";
-        let svg = gamma_chart(&title, &gamma, colours);
-        blocks.push(Block::Figure { svg, caption: caption.into() });
+    let parts: Vec<Vec<String>> = rows.iter().map(|r| gamma_parts(study, r)).collect();
+    let mut shown: Vec<&String> = Vec::new();
+    for part in parts.iter().flatten() {
+        if !shown.contains(&part) {
+            shown.push(part);
+        }
+    }
+    for part in shown {
+        let of =
+            |parts: &Vec<String>, row: &Row| Some(points(row.result.gamma.get(parts.iter().position(|p| p == part)?)?));
+        let all = names.iter().zip(parts.iter().zip(&rows));
+        let gamma: Vec<(&str, Vec<Point>)> =
+            all.filter_map(|(name, (parts, row))| Some((name.as_str(), of(parts, row)?))).collect();
+        if !gamma.is_empty() {
+            let caption = "On noisy held-out data: mean, and the range from the 10th to the 90th percentile.";
+            let svg = gamma_chart(&format!("Learned γ of the direction {part}"), &gamma, colours);
+            blocks.push(Block::Figure { svg, caption: caption.into() });
+        }
     }
     Section { heading: "By noise level".into(), text: Vec::new(), blocks }
+}
+
+/// The parts of a row's γ by name.
+fn gamma_parts(study: &FieldStudy, row: &Row) -> Vec<String> {
+    let config = row.origin(study).and_then(|(cell, _)| cell.config(study, Path::new("data")).ok());
+    let fields: Vec<String> = row.result.metrics.fields.iter().map(|f| f.name.clone()).collect();
+    config.and_then(|c| c.denoiser.scd).map_or_else(Vec::new, |scd| scd.parts(&fields))
 }
 
 fn reading() -> Section {

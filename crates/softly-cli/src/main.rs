@@ -9,6 +9,7 @@ mod denoise_command;
 mod field_eval_command;
 mod field_report;
 mod progress;
+mod report_command;
 mod reproduce_command;
 mod solve_commands;
 mod trainer;

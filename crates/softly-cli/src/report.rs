@@ -111,7 +111,7 @@ impl Display for Origin {
 }
 
 /// A duration with the two units that matter: `4.2 s`, `3 min 12 s`, `5 h 07 min`.
-fn readable(time: Duration) -> String {
+pub fn readable(time: Duration) -> String {
     match time.as_secs() {
         0..60 => format!("{:.1} s", time.as_secs_f64()),
         seconds @ 60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),

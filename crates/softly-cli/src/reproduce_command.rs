@@ -4,11 +4,14 @@ use std::path::PathBuf;
 
 use softly::circle_study::{self, CircleStudy};
 use softly::device;
-use softly::error::Result;
-use softly::field_study::{self, Equation, FieldStudy};
+use softly::error::{Error, Result};
+use softly::field_ablation::Ablation;
+use softly::field_run;
+use softly::field_study::{Equation, FieldStudy};
+use softly::field_table::FieldTable;
 use softly::study_scale::StudyScale;
 
-use crate::arguments::{Reproduce, ScaleName, Study};
+use crate::arguments::{AblationName, Reproduce, ScaleName, Study};
 use crate::commands::{STOP, catch_interrupt, print, print_json, run_info};
 use crate::progress::{Bar, say};
 use crate::{circle_report, field_report, trainer};
@@ -20,6 +23,10 @@ pub fn run(reproduce: &Reproduce, json: bool) -> Result<()> {
         ScaleName::Cpu => StudyScale::Cpu,
         ScaleName::Paper => StudyScale::Paper,
     };
+    if matches!(reproduce.study, Study::Circle) && reproduce.ablation.is_some() {
+        return Err(Error::input("--study", "the study of the circle has no ablations")
+            .hint("they go with `reproduce darcy` and `reproduce helmholtz`"));
+    }
     catch_interrupt();
     match reproduce.study {
         Study::Circle => circle(reproduce, scale, json),
@@ -54,22 +61,28 @@ fn circle(reproduce: &Reproduce, scale: StudyScale, json: bool) -> Result<()> {
 }
 
 fn field(reproduce: &Reproduce, equation: Equation, scale: StudyScale, json: bool) -> Result<()> {
-    let study = FieldStudy::new(equation, scale, reproduce.seeds);
+    let ablation = reproduce.ablation.map(|name| match name {
+        AblationName::Noise => Ablation::Noise,
+        AblationName::Scale => Ablation::Scale,
+        AblationName::Gamma => Ablation::Gamma,
+        AblationName::Sampling => Ablation::Sampling,
+    });
+    let study = FieldStudy::new(equation, scale, reproduce.seeds, ablation);
     let out = folder(reproduce, equation.name(), scale);
     let name = reproduce.place.device.as_str();
     let device = device::by_name(name)?;
     let bar = Bar::new(1, "units");
-    let train: &field_study::Trainer<'_> =
+    let train: &field_run::Trainer<'_> =
         &|config, folder, base, advance| trainer::train(config, folder, base, name, &STOP, advance);
-    let table = field_study::run(&study, &out, &device, &run_info(0, name), train, &STOP, &bar)?;
+    let table = field_run::run(&study, &out, &device, &run_info(0, name), train, &STOP, &bar)?;
     bar.finish();
-    let page = out.join("report.html");
+    let page = field_report::file(&out, ablation);
     field_report::write(&study, &table, &out, &page)?;
     if json {
-        print_json(&table);
+        print_json(&table.condensed());
     } else {
         print(&field_report::text_table(&study, &table));
     }
-    say(&format!("wrote {} and {}", out.join("table.json").display(), page.display()));
+    say(&format!("wrote {} and {}", FieldTable::file(&out, ablation).display(), page.display()));
     Ok(())
 }

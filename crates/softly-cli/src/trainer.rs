@@ -2,6 +2,7 @@
 //! would wait for one another at the tensor library's locks.
 
 use std::io::Read;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
@@ -25,7 +26,10 @@ pub fn train(
         advance(config.train.iterations);
         return Ok(());
     }
-    let file = folder.path.with_extension("toml");
+    // Appended: what follows a dot in the folder's name belongs to it.
+    let mut file = folder.path.clone().into_os_string();
+    file.push(".toml");
+    let file = PathBuf::from(file);
     write_text(&file, &config.to_toml())?;
     let program = std::env::current_exe().map_err(Error::io("start", "softly".as_ref()))?;
     let mut command = Command::new(&program);

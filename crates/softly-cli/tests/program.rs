@@ -109,9 +109,10 @@ fn run() -> String {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 20] = [
+    let commands: [&[&str]; 21] = [
         &[],
         &["reproduce"],
+        &["report"],
         &["presets"],
         &["train"],
         &["adapt"],
@@ -178,6 +179,10 @@ fn configurations_that_cannot_work_are_refused() {
     refuse(at, &["presets", "circle-deno"], &["did you mean `circle-demo`?"]);
     refuse(at, &["reproduce", "sphere"], &["sphere", "circle"]);
     refuse(at, &["reproduce", "circle", "--seeds", "18446744073709551615"], &["--seeds", "1000"]);
+    refuse(at, &["reproduce", "circle", "--study", "noise"], &["--study", "reproduce darcy"]);
+    refuse(at, &["reproduce", "darcy", "--study", "nose"], &["nose", "noise"]);
+    refuse(at, &["report", "."], &["run.json", "table.json", "hint:"]);
+    refuse(at, &["report", "a", "b"], &["--out"]);
     refuse(at, &["info", "--threads", "0"], &["--threads"]);
     // A folder that holds something else.
     fs::create_dir(at.join("mine")).unwrap();

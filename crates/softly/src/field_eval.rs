@@ -90,7 +90,7 @@ pub struct FieldResult {
     /// Denoising loss with EDM's weight.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub loss: Vec<AtLevel>,
-    /// γ of every direction (and channel) on noisy held-out data.
+    /// γ on noisy held-out data, one list for each of [`ScdConfig::parts`](crate::scd::ScdConfig::parts).
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub gamma: Vec<Vec<AtLevel>>,
     /// Mean |R| of the denoiser's estimate along the sampling path, with the true parameters.
@@ -159,7 +159,7 @@ impl FieldEval {
         }
         let (mut bound, mut loss) = (None, Vec::new());
         if self.loss > 0 {
-            let mut settings = DenoisingLoss::log_spaced(sampler.sigma_min, sampler.sigma_max, LEVELS);
+            let mut settings = DenoisingLoss::for_model(&blueprint.config, LEVELS);
             settings.batch = self.batch;
             let values = normalised(self.loss);
             let sigma_data = trained.model.sigma_data;
@@ -203,9 +203,11 @@ impl FieldEval {
 /// Noise levels at which loss and γ are measured.
 const LEVELS: usize = 16;
 
-/// γ on noisy data `[N, C, H, W]` (normalised) by noise level, one list per direction and channel; empty for models
-/// without one.
+/// γ on noisy data `[N, C, H, W]` (normalised) by noise level, one list for each of [`ScdConfig::parts`](crate::scd::ScdConfig::parts); empty for models
+/// without one. Nodes with weights of their own are thrown together.
 fn gamma(trained: &Trained, clean: &[f32], device: &Device) -> Vec<Vec<AtLevel>> {
+    let Some(scd) = &trained.blueprint.config.denoiser.scd else { return Vec::new() };
+    let parts = scd.parts(&trained.blueprint.data.fields).len();
     let sampler = &trained.blueprint.config.sampler;
     let shape = trained.model.shape;
     let n = clean.len() / shape.iter().product::<usize>();
@@ -220,9 +222,10 @@ fn gamma(trained: &Trained, clean: &[f32], device: &Device) -> Vec<Vec<AtLevel>>
         };
         let outputs = gamma.dims()[1];
         let values = to_vec_f64(gamma);
-        lists.resize_with(outputs, Vec::new);
-        for (output, list) in lists.iter_mut().enumerate() {
-            list.push(AtLevel::of(sigma, values.iter().skip(output).step_by(outputs).copied().collect()));
+        lists.resize_with(parts, Vec::new);
+        for (part, list) in lists.iter_mut().enumerate() {
+            let own = |sample: &[f64]| sample[part * outputs / parts..(part + 1) * outputs / parts].to_vec();
+            list.push(AtLevel::of(sigma, values.chunks(outputs).flat_map(own).collect()));
         }
     }
     lists

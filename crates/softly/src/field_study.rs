@@ -1,26 +1,16 @@
-//! The studies of fields, end to end: Darcy flow with a wrong source and the Helmholtz equation with an uncertain wave
-//! number, every method, every metric.
+//! The studies of fields: what is trained and how it is sampled, for Darcy flow with a wrong source and the Helmholtz
+//! equation with an uncertain or wrong wave number. [`crate::field_run`] runs them.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, PoisonError};
 
-use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, Layers};
-use crate::dataset::Dataset;
-use crate::dataset_folder::{DatasetFolder, Plan, generate};
-use crate::error::{Error, Result};
-use crate::field_eval::{FieldEval, FieldResult};
-use crate::field_metrics::{FieldEvaluator, Reference};
-use crate::files::{read_text, write_text};
-use crate::generate::Trained;
-use crate::npy;
-use crate::paired::PairedRatio;
-use crate::reporter::Reporter;
+use crate::error::Result;
+use crate::field_ablation::Ablation;
+use crate::field_eval::FieldEval;
 use crate::study_scale::StudyScale;
-use crate::train::{RunFolder, RunInfo};
 
 /// The equation that is studied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,8 +18,45 @@ use crate::train::{RunFolder, RunInfo};
 pub enum Equation {
     /// Darcy flow; methods are told a source of strength `flow`, which is 10 in truth.
     Darcy,
-    /// The Helmholtz equation; methods are told a wave number that scatters around the true 1.
+    /// The Helmholtz equation; methods are told a wave number that scatters around the true 1, or a wrong one.
     Helmholtz,
+}
+
+/// What a method is told: in tables a number, or `{"k": number}`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Told {
+    /// The strength of Darcy's source, or the standard deviation σ_obs of the Helmholtz equation's wave number.
+    Value(f64),
+    /// A wave number that does not scatter.
+    WaveNumber {
+        /// The wave number.
+        k: f64,
+    },
+}
+
+/// As names of folders have it.
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(value) => write!(f, "{value}"),
+            Self::WaveNumber { k } => write!(f, "k={k}"),
+        }
+    }
+}
+
+impl Told {
+    /// The number.
+    pub fn number(self) -> f64 {
+        match self {
+            Self::Value(value) | Self::WaveNumber { k: value } => value,
+        }
+    }
+
+    /// Whether it is on the study's main axis, σ_obs or f.
+    pub fn is_usual(self) -> bool {
+        matches!(self, Self::Value(_))
+    }
 }
 
 impl Equation {
@@ -50,19 +77,38 @@ impl Equation {
     }
 
     /// The value at which the constraint is right.
-    pub fn truth(self) -> f64 {
+    pub fn truth(self) -> Told {
         match self {
-            Self::Darcy => 10.0,
-            Self::Helmholtz => 0.0,
+            Self::Darcy => Told::Value(10.0),
+            Self::Helmholtz => Told::Value(0.0),
         }
     }
 
-    /// The setting that tells a method `value`.
-    fn tell(self, value: f64) -> String {
-        match self {
-            Self::Darcy => format!("constraint.parameters.flow={value:?}"),
-            Self::Helmholtz if value == 0.0 => "constraint.parameters.k=1.0".into(),
-            Self::Helmholtz => format!("constraint.parameters.k={{ normal = [1.0, {value:?}] }}"),
+    /// What is told, such as `f = 15`.
+    pub fn told(self, told: Told) -> String {
+        match told {
+            Told::Value(value) => format!("{} = {value}", self.parameter()),
+            Told::WaveNumber { k } => format!("k = {k}"),
+        }
+    }
+
+    /// The setting that tells a method so.
+    fn tell(self, told: Told) -> String {
+        match (self, told) {
+            (Self::Darcy, _) => format!("constraint.parameters.flow={:?}", told.number()),
+            (Self::Helmholtz, Told::Value(0.0)) => "constraint.parameters.k=1.0".into(),
+            (Self::Helmholtz, Told::Value(std)) => format!("constraint.parameters.k={{ normal = [1.0, {std:?}] }}"),
+            (Self::Helmholtz, Told::WaveNumber { k }) => format!("constraint.parameters.k={k:?}"),
+        }
+    }
+
+    /// The setting that lets a method learn its parameter from what it is told on; none if that scatters around the
+    /// truth.
+    fn let_learn(self, told: Told) -> Option<String> {
+        match (self, told) {
+            (Self::Darcy, _) => Some(format!("constraint.parameters.flow={{ learn = {:?} }}", told.number())),
+            (Self::Helmholtz, Told::Value(_)) => None,
+            (Self::Helmholtz, Told::WaveNumber { k }) => Some(format!("constraint.parameters.k={{ learn = {k:?} }}")),
         }
     }
 }
@@ -74,10 +120,12 @@ pub struct FieldStudy {
     pub equation: Equation,
     /// How much of it.
     pub scale: StudyScale,
+    /// One ablation in place of the main tables.
+    pub ablation: Option<Ablation>,
     /// Training seeds.
     pub seeds: Vec<u64>,
     /// What methods are told.
-    pub told: Vec<f64>,
+    pub told: Vec<Told>,
     /// What is measured of rows in the main table.
     pub full: FieldEval,
     /// What is measured of rows that only vary a sampler.
@@ -91,8 +139,10 @@ pub struct Cell {
     pub name: String,
     /// Method of the preset.
     pub method: &'static str,
+    /// Settings over the method's.
+    pub settings: Vec<String>,
     /// What it is told.
-    pub told: f64,
+    pub told: Told,
     /// Training seed.
     pub seed: u64,
     /// The cell whose trained denoiser is frozen and adapted, if any.
@@ -107,31 +157,44 @@ pub struct Variant {
     /// The method's name in the table.
     pub label: String,
     /// What it is told.
-    pub told: f64,
+    pub told: Told,
     /// Settings over the run's own.
     pub settings: Vec<String>,
     /// Whether it is measured in full.
     pub full: bool,
 }
 
+/// The guidance scale that serves best on small grids.
+const GUIDANCE: f64 = 1e-4;
+
 impl FieldStudy {
-    /// The study of `equation` at `scale`; `seeds` overrides how many seeds there are.
-    pub fn new(equation: Equation, scale: StudyScale, seeds: Option<u64>) -> Self {
-        let told = match (equation, scale) {
-            (Equation::Darcy, StudyScale::Demo) => vec![10.0, 15.0],
-            (Equation::Darcy, _) => vec![10.0, 7.5, 12.5, 15.0],
-            (Equation::Helmholtz, StudyScale::Demo) => vec![0.0, 0.5],
-            (Equation::Helmholtz, _) => vec![0.0, 0.05, 0.1, 0.5],
+    /// The study of `equation` at `scale`; `seeds` overrides how many seeds there are. Ablations have one.
+    pub fn new(equation: Equation, scale: StudyScale, seeds: Option<u64>, ablation: Option<Ablation>) -> Self {
+        let values: &[f64] = match (equation, scale) {
+            (Equation::Darcy, StudyScale::Demo) => &[10.0, 15.0],
+            (Equation::Darcy, _) => &[10.0, 7.5, 12.5, 15.0],
+            (Equation::Helmholtz, StudyScale::Demo) => &[0.0, 0.5],
+            (Equation::Helmholtz, _) => &[0.0, 0.05, 0.1, 0.5],
+        };
+        // The wave u is so small that k² u hardly counts beside ∇²u for any σ_obs above. These count: the first eigenvalue
+        // of the square lies at k = 4.44, so that told 4 the long waves of a solution are five times too large, and told
+        // 6 they have the wrong sign.
+        let wave_numbers: &[f64] = match (equation, scale) {
+            (Equation::Helmholtz, StudyScale::Cpu | StudyScale::Paper) => &[2.0, 4.0, 6.0],
+            _ => &[],
         };
         let (count, samples, likelihood) = match scale {
             StudyScale::Demo => (1, 128, 32),
             StudyScale::Cpu => (3, 128, 32),
             StudyScale::Paper => (1, 1000, 256),
         };
+        let count = if ablation.is_some() { 1 } else { seeds.unwrap_or(count) };
         let batch = 32;
         let full = FieldEval { samples, batch, likelihood, likelihood_steps: 32, loss: 128, keep: 8 };
         let brief = FieldEval { likelihood: 0, loss: 0, keep: 4, ..full };
-        Self { equation, scale, seeds: (0..seeds.unwrap_or(count)).collect(), told, full, brief }
+        let told = values.iter().map(|&value| Told::Value(value));
+        let told = told.chain(wave_numbers.iter().map(|&k| Told::WaveNumber { k })).collect();
+        Self { equation, scale, ablation, seeds: (0..count).collect(), told, full, brief }
     }
 
     /// The preset behind the study.
@@ -139,415 +202,254 @@ impl FieldStudy {
         format!("{}-{}", self.equation.name(), self.scale.name())
     }
 
+    /// What is told on the main axis and furthest from the truth.
+    pub fn most_wrong(&self) -> Told {
+        let truth = self.equation.truth();
+        let distance = |told: &Told| (told.number() - truth.number()).abs();
+        let usual = self.told.iter().copied().filter(|told| told.is_usual());
+        usual.max_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(truth)
+    }
+
     /// Every training with its evaluations.
     pub fn cells(&self) -> Vec<Cell> {
+        match self.ablation {
+            Some(ablation) => ablation.cells(self),
+            None => self.seeds.iter().flat_map(|&seed| self.cells_of(seed)).collect(),
+        }
+    }
+
+    /// The main tables' part with one seed. Sweeps over samplers, and methods that are beside the point, have the first
+    /// seed alone.
+    fn cells_of(&self, seed: u64) -> Vec<Cell> {
         let truth = self.equation.truth();
-        let mut cells = Vec::new();
-        for &seed in &self.seeds {
-            let first = seed == self.seeds[0];
-            let cell = |method: &'static str, told: f64, variants: Vec<Variant>| Cell {
-                name: format!("{method}-{told}-{seed}"),
-                method,
-                told,
-                seed,
-                base: None,
-                variants,
-            };
-            let plain = |label: &str, told: f64| Variant { label: label.into(), told, settings: vec![], full: true };
-            let last_steps = |label: &str, told: f64| {
-                [0.005, 0.01].map(|sigma_min: f64| Variant {
-                    label: format!("{label}, σ_min {sigma_min}"),
-                    told,
-                    settings: vec![format!("sampler.sigma_min={sigma_min:?}")],
-                    full: false,
-                })
-            };
-            let mut vanilla = vec![plain("vanilla", truth)];
-            vanilla.extend(last_steps("vanilla", truth));
-            for &told in &self.told {
-                let tell = self.equation.tell(told);
-                for scale in self.guidance() {
-                    vanilla.push(Variant {
-                        label: format!("dps {scale}"),
-                        told,
-                        // The norm of DPS: the square root of the sum of R² over nodes.
-                        settings: vec![
-                            tell.clone(),
-                            "constraint.norm=l2".into(),
-                            format!("sampler.guidance.scale={scale:?}"),
-                        ],
-                        full: false,
-                    });
-                }
-                for (label, scd) in self.post_hoc() {
-                    vanilla.push(Variant { label, told, settings: vec![tell.clone(), scd], full: false });
+        let first = seed == self.seeds[0];
+        let told: Vec<Told> = self.told.iter().copied().filter(|told| first || told.is_usual()).collect();
+        let mut vanilla = Variant::with_last_steps("vanilla", truth);
+        for &told in &told {
+            let sweep = first && told.is_usual();
+            for &scale in self.guidance() {
+                if sweep || first && scale == GUIDANCE {
+                    vanilla.push(self.guided(scale, told));
                 }
             }
-            cells.push(cell("vanilla", truth, vanilla));
-            for &told in &self.told {
-                let mut variants = vec![plain("scd", told)];
-                variants.extend(last_steps("scd", told));
-                cells.push(cell("scd", told, variants));
-                if first {
-                    let mut variants = vec![plain("pidm", told)];
-                    variants.extend(last_steps("pidm", told));
-                    cells.push(cell("pidm", told, variants));
-                }
-                let base = format!("vanilla-{truth}-{seed}");
-                let adapted = |method, variants| Cell { base: Some(base.clone()), ..cell(method, told, variants) };
-                cells.push(adapted("adapt", vec![plain("adapt", told)]));
-                if told != truth {
-                    cells.push(adapted("adapt-learn", vec![plain("adapt-learn", told)]));
+            vanilla.extend(self.post_hoc(told, sweep));
+        }
+        let mut cells = vec![Cell::new("vanilla", truth, seed, vanilla)];
+        for &told in &told {
+            cells.push(Cell::new("scd", told, seed, Variant::with_last_steps("scd", told)));
+            if first && told.is_usual() {
+                cells.push(Cell::new("pidm", told, seed, Variant::with_last_steps("pidm", told)));
+                // Where the preset's `pidm` is a tuned one and there is time for another.
+                let swept = self.equation == Equation::Darcy && self.scale == StudyScale::Cpu;
+                if swept && (told == truth || told == self.most_wrong()) {
+                    let variants = Variant::with_last_steps("pidm-published", told);
+                    cells.push(Cell::new("pidm-published", told, seed, variants));
                 }
             }
-            if first && self.scale != StudyScale::Demo {
-                cells.push(cell("pidm-ddpm", truth, vec![plain("pidm-ddpm", truth)]));
-                cells.push(cell("scd-paper", truth, vec![plain("scd-paper", truth)]));
-                cells.push(cell("scd-unit", truth, vec![plain("scd-unit", truth)]));
+            cells.push(self.adapted("adapt", told, seed, vec![Variant::plain("adapt", told)]));
+            if told != truth && self.equation.let_learn(told).is_some() {
+                cells.push(self.adapted("adapt-learn", told, seed, vec![Variant::plain("adapt-learn", told)]));
+            }
+        }
+        if first && self.scale != StudyScale::Demo {
+            for method in ["pidm-ddpm", "scd-paper", "scd-unit"] {
+                cells.push(Cell::new(method, truth, seed, vec![Variant::plain(method, truth)]));
             }
         }
         cells
     }
 
+    /// A training on top of the frozen vanilla denoiser.
+    pub(crate) fn adapted(&self, method: &'static str, told: Told, seed: u64, variants: Vec<Variant>) -> Cell {
+        let base = Some(format!("vanilla-{}-{seed}", self.equation.truth()));
+        Cell { base, ..Cell::new(method, told, seed, variants) }
+    }
+
     /// Scales of the guidance sweep.
-    fn guidance(&self) -> Vec<f64> {
+    fn guidance(&self) -> &'static [f64] {
         match self.scale {
-            StudyScale::Demo => vec![1e-4],
-            _ => vec![3e-5, 1e-4, 3e-4],
+            StudyScale::Demo => &[GUIDANCE],
+            _ => &[3e-5, GUIDANCE, 3e-4],
         }
     }
 
-    /// Corrections with a constant γ, put on vanilla without any training: the control of every claim about SCD.
-    fn post_hoc(&self) -> Vec<(String, String)> {
+    /// Vanilla with guidance.
+    fn guided(&self, scale: f64, told: Told) -> Variant {
+        // The norm of DPS: the square root of the sum of R² over nodes.
+        let guidance = ["constraint.norm=l2".to_string(), format!("sampler.guidance.scale={scale:?}")];
+        let settings = std::iter::once(self.equation.tell(told)).chain(guidance).collect();
+        Variant { label: format!("dps {scale}"), told, settings, full: false }
+    }
+
+    /// Vanilla with guidance of the usual scale.
+    pub(crate) fn usually_guided(&self, told: Told) -> Variant {
+        self.guided(GUIDANCE, told)
+    }
+
+    /// Corrections with a constant γ, put on vanilla without any training: the control of every claim about SCD. All of
+    /// the `sweep`, or the best known of each kind.
+    fn post_hoc(&self, told: Told, sweep: bool) -> Vec<Variant> {
         let newton = match self.equation {
             Equation::Darcy => "p",
             Equation::Helmholtz => "u",
         };
+        let variant = |label: String, scd: String| {
+            let settings = vec![self.equation.tell(told), format!("denoiser.scd={{ {scd} }}")];
+            Variant { label, told, settings, full: false }
+        };
         let jacobi = |gamma: f64| {
-            let scd = "scale = \"jacobi\", output = \"channel\"";
             let constant = match self.equation {
                 Equation::Darcy => format!("[{gamma:?}, 0.0]"),
                 Equation::Helmholtz => format!("[0.0, {gamma:?}]"),
             };
-            (format!("post-hoc jacobi {gamma}"), format!("denoiser.scd={{ {scd}, constant = {constant} }}"))
+            let scd = format!("scale = \"jacobi\", output = \"channel\", constant = {constant}");
+            variant(format!("post-hoc jacobi {gamma}"), scd)
         };
         let step = |gamma: f64| {
             let scd = format!("directions = [\"newton\"], solve_for = \"{newton}\", constant = [{gamma:?}]");
-            (format!("post-hoc newton {gamma}"), format!("denoiser.scd={{ {scd} }}"))
+            variant(format!("post-hoc newton {gamma}"), scd)
         };
         match self.scale {
+            _ if !sweep => vec![jacobi(2.0), step(0.3)],
             StudyScale::Demo => vec![jacobi(2.0), step(0.3), step(1.0)],
             _ => vec![jacobi(1.0), jacobi(2.0), step(0.15), step(0.3), step(0.6), step(1.0)],
         }
     }
 }
 
+impl Variant {
+    /// The model as it was trained, measured in full.
+    pub(crate) fn plain(label: impl Into<String>, told: Told) -> Self {
+        Self { label: label.into(), told, settings: Vec::new(), full: true }
+    }
+
+    /// The model as it was trained, and with other last noise levels of the sampler: a weak last step can be most of a
+    /// difference between two models.
+    pub(crate) fn with_last_steps(label: &str, told: Told) -> Vec<Self> {
+        let last = |sigma_min: f64| {
+            Self::sampled(label, told, &format!("σ_min {sigma_min}"), format!("sampler.sigma_min={sigma_min:?}"))
+        };
+        vec![Self::plain(label, told), last(0.005), last(0.01)]
+    }
+
+    /// The model `label` with another setting of the sampler; `what` names it.
+    pub(crate) fn sampled(label: &str, told: Told, what: &str, setting: String) -> Self {
+        Self { label: format!("{label}, {what}"), told, settings: vec![setting], full: false }
+    }
+
+    /// The end of its files' names.
+    fn file_name(&self) -> String {
+        format!("{}-{}", self.label.replace([' ', ','], "-"), self.told)
+    }
+}
+
 impl Cell {
+    /// A training of a method of the preset.
+    pub(crate) fn new(method: &'static str, told: Told, seed: u64, variants: Vec<Variant>) -> Self {
+        let name = format!("{method}-{told}-{seed}");
+        Self { name, method, settings: Vec::new(), told, seed, base: None, variants }
+    }
+
     /// The run's configuration, on the data in `data`.
     pub fn config(&self, study: &FieldStudy, data: &Path) -> Result<Config> {
         let preset = study.preset();
-        let layers = Layers::new().preset(&preset)?.method(self.method)?;
-        // A learned parameter starts from what the method is told.
-        let tell = study.equation.tell(self.told);
-        let tell = match tell.split_once('=') {
-            Some((key, value)) if self.method == "adapt-learn" => format!("{key}={{ learn = {value} }}"),
-            _ => tell,
-        };
-        let mut config = layers.set(&tell)?.finish(&preset)?;
+        let mut layers = Layers::new().preset(&preset)?.method(self.method)?;
+        let learned = (self.method == "adapt-learn").then(|| study.equation.let_learn(self.told)).flatten();
+        layers = layers.set(&learned.unwrap_or_else(|| study.equation.tell(self.told)))?;
+        for setting in &self.settings {
+            layers = layers.set(setting)?;
+        }
+        let mut config = layers.finish(&preset)?;
         config.data.path = Some(data.to_path_buf());
         config.train.seed = self.seed;
         Ok(config)
     }
-}
 
-/// A row of results: one method, told one thing, with one seed.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Row {
-    /// Method.
-    pub method: String,
-    /// What it was told.
-    pub told: f64,
-    /// Training seed.
-    pub seed: u64,
-    /// Training steps behind it.
-    pub iterations: u64,
-    /// Smallest noise level of the sampler.
-    pub sigma_min: f64,
-    /// Steps of the sampler.
-    pub steps: usize,
-    /// Learned constraint parameters by name.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub learned: Vec<(String, f64)>,
-    /// What was measured.
-    pub result: FieldResult,
-    /// Seconds of training.
-    pub train_seconds: f64,
-}
-
-/// The residual of one method against vanilla's on the same seeds.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Verdict {
-    /// Method.
-    pub method: String,
-    /// What it was told.
-    pub told: f64,
-    /// Mean |R| over seeds.
-    pub residual: f64,
-    /// Against vanilla's.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub ratio: Option<PairedRatio>,
-    /// −log2 p per dimension less vanilla's on the same data: mean over seeds, and its standard error over data.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub likelihood_difference: Option<[f64; 2]>,
-    /// In words.
-    pub sentence: String,
-}
-
-/// `table.json`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct FieldTable {
-    /// `darcy` or `helmholtz`.
-    pub study: String,
-    /// How much of it was run.
-    pub scale: String,
-    /// The command line behind it.
-    pub command: String,
-    /// Commit of the program.
-    pub commit: String,
-    /// Nodes of the grid, `[rows, columns]`.
-    pub grid: [usize; 2],
-    /// How rows were measured.
-    pub eval: FieldEval,
-    /// Rows to compare with: the data, no solution, somebody else's solution.
-    pub references: Vec<Reference>,
-    /// Every method and seed.
-    pub rows: Vec<Row>,
-    /// Every method against vanilla.
-    pub verdicts: Vec<Verdict>,
-    /// Seconds of all trainings and evaluations, added up over cells.
-    pub cell_seconds: f64,
-}
-
-/// Trains a configuration in a run folder, or goes on there, and tells the step it has reached; with a base, freezes its
-/// denoiser and trains the rest. It is called from several threads at once.
-pub type Trainer<'a> = dyn Fn(&Config, &RunFolder, Option<&RunFolder>, &mut dyn FnMut(u64)) -> Result<()> + Sync + 'a;
-
-/// Runs the study in `out`; finished parts are not run again.
-pub fn run(
-    study: &FieldStudy,
-    out: &Path,
-    device: &Device,
-    info: &RunInfo,
-    trainer: &Trainer<'_>,
-    stop: &AtomicBool,
-    reporter: &dyn Reporter,
-) -> Result<FieldTable> {
-    study.scale.claim_folder(out, study.equation.name())?;
-    let data_folder = out.join("data");
-    let cells = study.cells();
-    let configs = cells.iter().map(|cell| cell.config(study, &data_folder)).collect::<Result<Vec<_>>>()?;
-    let first = &configs[0];
-    if !data_folder.join("dataset.toml").exists() {
-        reporter.note(&format!("generating {} + {} samples", first.data.count, first.data.valid));
-        let generator = first.data.generator.clone();
-        let plan = Plan { train: first.data.count, valid: first.data.valid, seed: first.data.seed, generator };
-        generate(&plan, &data_folder, stop, reporter)?;
+    /// The file of a variant's results, in the study's folder `out`.
+    pub fn result_file(&self, out: &Path, variant: &Variant) -> PathBuf {
+        out.join(&self.name).join(format!("eval-{}.json", variant.file_name()))
     }
 
-    // A training step costs about as much as this many denoiser calls per sample of the batch.
-    let train_units = |config: &Config| config.train.iterations * config.train.batch as u64 * 3;
-    let eval = |variant: &Variant| if variant.full { study.full } else { study.brief };
-    let eval_units = |cell: &Cell, config: &Config| -> u64 {
-        cell.variants.iter().map(|v| eval(v).units(config.sampler.steps)).sum()
-    };
-    let result_file = |cell: &Cell, variant: &Variant| {
-        let label = variant.label.replace([' ', ','], "-");
-        out.join(&cell.name).join(format!("eval-{label}-{}.json", variant.told))
-    };
-    let trained = |cell: &Cell| RunFolder::new(out.join(&cell.name)).snapshot().exists();
-    let mut total = 0;
-    let mut done = 0;
-    for (cell, config) in cells.iter().zip(&configs) {
-        total += train_units(config) + eval_units(cell, config);
-        done += if trained(cell) { train_units(config) } else { 0 };
-        let finished = cell.variants.iter().filter(|v| result_file(cell, v).exists());
-        done += finished.map(|v| eval(v).units(config.sampler.steps)).sum::<u64>();
+    /// The file of a variant's first samples, physical units, `[keep, C, H, W]`.
+    pub fn samples_file(&self, out: &Path, variant: &Variant) -> PathBuf {
+        out.join(&self.name).join(format!("samples-{}.npy", variant.file_name()))
     }
-    reporter.begin(total, done);
+}
 
-    // Trainings first, one per core; those on top of others after them.
-    for adapted in [false, true] {
-        let queue: Vec<(&Cell, &Config)> =
-            cells.iter().zip(&configs).filter(|(cell, _)| cell.base.is_some() == adapted && !trained(cell)).collect();
-        in_parallel(queue, |(cell, config)| {
-            let folder = RunFolder::new(out.join(&cell.name));
-            let base = cell.base.as_ref().map(|base| RunFolder::new(out.join(base)));
-            let per_step = 3 * config.train.batch as u64;
-            let mut reported = 0;
-            trainer(config, &folder, base.as_ref(), &mut |step| {
-                reporter.advance(step.saturating_sub(reported) * per_step);
-                reported = reported.max(step);
-            })?;
-            reporter.note(&format!("trained {} ({:.0} s)", cell.name, run_info(&folder)?.seconds));
-            Ok(())
-        })?;
-    }
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
 
-    let data = DatasetFolder::open(&data_folder)?.load()?;
-    let truth = first.truth.as_ref().or(first.constraint.as_ref());
-    let truth = truth.ok_or_else(|| Error::input("constraint", "the study's preset has none"))?;
-    let (units, _) = data.units(first);
-    let evaluator = FieldEvaluator::new(&data, truth, Some(&first.data.generator), &units)?;
-    let mut rows = Vec::new();
-    for cell in &cells {
-        let folder = RunFolder::new(out.join(&cell.name));
-        for variant in &cell.variants {
-            let file = result_file(cell, variant);
-            if !file.exists() {
-                let row = measure(cell, variant, eval(variant), &folder, &evaluator, &data, device, stop, reporter)?;
-                write_text(&file, &(serde_json::to_string(&row).expect("numbers are valid JSON") + "\n"))?;
-                reporter.note(&format!(
-                    "{:22} {} = {:<5} seed {}: mean |R| {:.4} ({:.0} s)",
-                    row.method,
-                    study.equation.parameter(),
-                    row.told,
-                    row.seed,
-                    row.result.metrics.residual.summary.mean,
-                    row.result.seconds
-                ));
+    use super::*;
+
+    #[test]
+    fn every_cell_of_every_study_is_valid_and_has_files_of_its_own() {
+        let ablations = std::iter::once(None).chain(Ablation::ALL.map(Some));
+        for (equation, ablation) in ablations.flat_map(|a| [(Equation::Darcy, a), (Equation::Helmholtz, a)]) {
+            for scale in [StudyScale::Demo, StudyScale::Cpu, StudyScale::Paper] {
+                let study = FieldStudy::new(equation, scale, None, ablation);
+                let (out, mut files, mut variants) = (Path::new("out"), BTreeSet::new(), 0);
+                for cell in study.cells() {
+                    let config = cell.config(&study, Path::new("data")).unwrap();
+                    let trained = config.to_toml();
+                    for variant in &cell.variants {
+                        let mut layers = Layers::new().text(&trained, "trained").unwrap();
+                        for setting in &variant.settings {
+                            layers = layers.set(setting).unwrap();
+                        }
+                        let sampled = layers.finish("sampled").unwrap();
+                        assert_eq!(variant.settings.is_empty(), sampled == config, "{}", variant.label);
+                        files.insert(cell.result_file(out, variant));
+                        variants += 1;
+                    }
+                    let base = cell.base.as_ref().is_none_or(|base| study.cells().iter().any(|c| c.name == *base));
+                    assert!(base, "{} has no base", cell.name);
+                }
+                assert_eq!(files.len(), variants, "{equation:?} {scale:?} {ablation:?}");
             }
-            rows.push(read_row(&file)?);
         }
     }
-    let cell_seconds = rows.iter().map(|r| r.result.seconds).sum::<f64>()
-        + cells.iter().map(|c| run_info(&RunFolder::new(out.join(&c.name))).map_or(0.0, |i| i.seconds)).sum::<f64>();
-    let table = FieldTable {
-        study: study.equation.name().into(),
-        scale: study.scale.name().into(),
-        command: info.command.clone(),
-        commit: info.commit.clone(),
-        grid: [data.grid.rows, data.grid.cols],
-        eval: study.full,
-        references: evaluator.references()?,
-        verdicts: verdicts(study.equation, &rows),
-        rows,
-        cell_seconds,
-    };
-    // On one line: most of it are lists of numbers by sample and noise level.
-    let text = serde_json::to_string(&table).expect("numbers are valid JSON");
-    write_text(&out.join("table.json"), &(text + "\n"))?;
-    Ok(table)
-}
 
-/// Works off `queue` with one worker per core. A failure stops the rest after their current item.
-fn in_parallel<T: Send + Copy>(queue: Vec<T>, work: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
-    let queue = Mutex::new(queue.into_iter());
-    let worker = || -> Result<()> {
-        loop {
-            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some(item) = next else { return Ok(()) };
-            work(item)?;
-        }
-    };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..rayon::current_num_threads().max(1)).map(|_| scope.spawn(worker)).collect();
-        let join = |w: std::thread::ScopedJoinHandle<'_, Result<()>>| {
-            w.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    #[test]
+    fn sweeps_have_the_first_seed_alone_and_names_stay() {
+        let study = FieldStudy::new(Equation::Darcy, StudyScale::Cpu, None, None);
+        let cells = study.cells();
+        let of = |name: &str| cells.iter().find(|c| c.name == name).unwrap();
+        let files = |name: &str| -> Vec<String> {
+            let path = |v| of(name).result_file(Path::new(""), v);
+            of(name).variants.iter().map(|v| path(v).file_name().unwrap().to_string_lossy().into_owned()).collect()
         };
-        workers.into_iter().map(join).collect::<Vec<_>>().into_iter().collect()
-    })
-}
-
-#[allow(clippy::too_many_arguments)]
-fn measure(
-    cell: &Cell,
-    variant: &Variant,
-    eval: FieldEval,
-    folder: &RunFolder,
-    evaluator: &FieldEvaluator<'_>,
-    data: &Dataset,
-    device: &Device,
-    stop: &AtomicBool,
-    reporter: &dyn Reporter,
-) -> Result<Row> {
-    let mut trained = Trained::load_with(&folder.path, &variant.settings, device)?;
-    let (result, kept) = eval.run(&trained, evaluator, data, device, stop, &|units| reporter.advance(units))?;
-    let label = format!("{}-{}", variant.label.replace([' ', ','], "-"), variant.told);
-    let shape = [eval.keep.min(eval.samples), data.fields.len(), data.grid.rows, data.grid.cols];
-    npy::write_f32(&folder.path.join(format!("samples-{label}.npy")), &shape, kept.iter().map(|&v| v as f32))?;
-    let mut learned = Vec::new();
-    trained.model.denoiser.visit("", &mut |name, parameter| {
-        if let (Some(name), [value]) = (name.strip_prefix("constraint."), &parameter.values()[..]) {
-            learned.push((name.to_string(), f64::from(*value)));
+        assert_eq!(of("vanilla-10-0").variants.len(), 3 + 4 * 9);
+        assert_eq!(of("vanilla-10-1").variants.len(), 3 + 4 * 2);
+        assert_eq!(
+            files("vanilla-10-1")[..4],
+            [
+                "eval-vanilla-10.json",
+                "eval-vanilla--σ_min-0.005-10.json",
+                "eval-vanilla--σ_min-0.01-10.json",
+                "eval-post-hoc-jacobi-2-10.json"
+            ]
+        );
+        assert_eq!(files("scd-7.5-2")[0], "eval-scd-7.5.json");
+        for name in ["pidm-12.5-0", "pidm-published-10-0", "pidm-published-15-0", "pidm-ddpm-10-0", "adapt-learn-7.5-2"]
+        {
+            of(name);
         }
-    });
-    let config = &trained.blueprint.config;
-    Ok(Row {
-        method: variant.label.clone(),
-        told: variant.told,
-        seed: cell.seed,
-        iterations: trained.step,
-        sigma_min: config.sampler.sigma_min,
-        steps: config.sampler.steps,
-        learned,
-        result,
-        train_seconds: run_info(folder)?.seconds,
-    })
-}
+        assert!(cells.iter().all(|c| !c.method.starts_with("pidm") || c.seed == 0));
 
-/// The kept samples of a row in physical units, `[keep, C, H, W]`.
-pub fn kept_samples(study: &FieldStudy, out: &Path, row: &Row) -> Result<Option<Vec<f32>>> {
-    let label = format!("{}-{}", row.method.replace([' ', ','], "-"), row.told);
-    for cell in study.cells() {
-        let path: PathBuf = out.join(&cell.name).join(format!("samples-{label}.npy"));
-        if cell.seed == row.seed && path.exists() {
-            return Ok(Some(npy::read(&path)?.values.into_iter().map(|v| v as f32).collect()));
+        let study = FieldStudy::new(Equation::Helmholtz, StudyScale::Cpu, None, None);
+        let names: Vec<String> = study.cells().into_iter().map(|c| c.name).collect();
+        let has = |name: &str| names.iter().any(|n| n == name);
+        assert!(["scd-0.05-2", "adapt-0-1", "scd-k=4-0", "adapt-learn-k=6-0"].into_iter().all(has), "{names:?}");
+        assert!(!["scd-k=4-1", "adapt-learn-0.5-0", "pidm-k=4-0"].into_iter().any(has), "{names:?}");
+        assert_eq!(study.most_wrong(), Told::Value(0.5));
+    }
+
+    #[test]
+    fn what_is_told_is_a_number_in_tables() {
+        for (told, text) in [(Told::Value(7.5), "7.5"), (Told::WaveNumber { k: 4.0 }, "{\"k\":4.0}")] {
+            assert_eq!(serde_json::to_string(&told).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Told>(text).unwrap(), told);
         }
     }
-    Ok(None)
-}
-
-fn run_info(folder: &RunFolder) -> Result<RunInfo> {
-    serde_json::from_str(&read_text(&folder.info())?)
-        .map_err(|e| Error::input(folder.info().display(), format!("is damaged: {e}")))
-}
-
-fn read_row(file: &Path) -> Result<Row> {
-    serde_json::from_str(&read_text(file)?)
-        .map_err(|e| Error::input(file.display(), format!("is damaged: {e}")).hint("delete it and run again"))
-}
-
-/// Every method against vanilla with the same seeds.
-fn verdicts(equation: Equation, rows: &[Row]) -> Vec<Verdict> {
-    let mut keys: Vec<(&str, f64)> = Vec::new();
-    for row in rows {
-        if !keys.contains(&(row.method.as_str(), row.told)) {
-            keys.push((&row.method, row.told));
-        }
-    }
-    let vanilla = |seed: u64| rows.iter().find(|r| r.method == "vanilla" && r.seed == seed);
-    let verdict = |(method, told): (&str, f64)| {
-        let same: Vec<&Row> = rows.iter().filter(|r| r.method == method && r.told == told).collect();
-        let residual = same.iter().map(|r| r.result.metrics.residual.summary.mean).sum::<f64>() / same.len() as f64;
-        let pairs: Vec<(&Row, &Row)> = same.iter().filter_map(|r| Some((*r, vanilla(r.seed)?))).collect();
-        let residuals = |r: &'_ Row| -> Vec<Option<f64>> { r.result.metrics.per_sample.residual.clone() };
-        let values: Vec<_> = pairs.iter().map(|(a, b)| (residuals(a), residuals(b))).collect();
-        let slices: Vec<_> = values.iter().map(|(a, b)| (a.as_slice(), b.as_slice())).collect();
-        let ratio = if method == "vanilla" { None } else { PairedRatio::new(&slices, 0) };
-        let differences: Vec<f64> = pairs
-            .iter()
-            .flat_map(|(a, b)| a.result.likelihood_samples.iter().zip(&b.result.likelihood_samples))
-            .map(|(a, b)| a - b)
-            .collect();
-        let n = differences.len() as f64;
-        let likelihood_difference = (method != "vanilla" && n > 1.0).then(|| {
-            let mean = differences.iter().sum::<f64>() / n;
-            let variance = differences.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / (n - 1.0);
-            [mean, (variance / n).sqrt()]
-        });
-        let name = format!("{method} ({} = {told})", equation.parameter());
-        let sentence = ratio.as_ref().map_or_else(String::new, |r| r.sentence("residual", &name, "vanilla"));
-        Verdict { method: method.into(), told, residual, ratio, likelihood_difference, sentence }
-    };
-    keys.into_iter().map(verdict).collect()
 }

@@ -65,15 +65,21 @@ impl PairedRatio {
         })
     }
 
+    /// What the interval says of the first method's mean: `lower`, `higher` or `not clearly different`.
+    pub fn relation(&self) -> &'static str {
+        match self.interval {
+            [_, high] if high < 1.0 => "lower",
+            [low, _] if low > 1.0 => "higher",
+            _ => "not clearly different",
+        }
+    }
+
     /// A sentence such as "scd's residual is lower than vanilla's: ratio 0.71, 95 % interval 0.68 to 0.74 (1000 pairs)".
     pub fn sentence(&self, quantity: &str, first: &str, second: &str) -> String {
         let [low, high] = self.interval;
-        let relation = if high < 1.0 {
-            "is lower than"
-        } else if low > 1.0 {
-            "is higher than"
-        } else {
-            "does not differ clearly from"
+        let relation = match self.relation() {
+            "not clearly different" => "does not differ clearly from".to_string(),
+            clear => format!("is {clear} than"),
         };
         let numbers = format!("ratio {:.3}, 95 % interval {low:.3} to {high:.3}", self.ratio);
         let basis = match self.per_seed.len() {

@@ -120,6 +120,19 @@ impl Default for ScdConfig {
     }
 }
 
+impl ScdConfig {
+    /// The parts of γ for the given `fields` by name: directions, and their fields where γ has weights per channel or node.
+    pub fn parts(&self, fields: &[String]) -> Vec<String> {
+        let of = |kind: &DirectionKind| match self.output {
+            GammaOutput::Scalar => vec![kind.name().to_string()],
+            GammaOutput::Channel | GammaOutput::Pixel => {
+                fields.iter().map(|field| format!("{}, {field}", kind.name())).collect()
+            }
+        };
+        self.directions.iter().flat_map(of).collect()
+    }
+}
+
 fn is_default(newton: &NewtonConfig) -> bool {
     *newton == NewtonConfig::default()
 }
