@@ -8,9 +8,11 @@ mod data_commands;
 mod denoise_command;
 mod field_eval_command;
 mod field_report;
+mod held_out_command;
 mod progress;
 mod reproduce_command;
 mod solve_commands;
+mod sweep_command;
 mod trainer;
 
 use std::process::ExitCode;
