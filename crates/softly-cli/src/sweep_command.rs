@@ -149,9 +149,11 @@ fn print_table(rows: &[Row], measured: &str) {
         "every value with the same noise; ± two standard deviations over samples (or sets), of NLL two standard errors",
     );
     let line = |cells: Vec<String>| {
-        print(&cells.iter().map(|cell| format!("{cell:>19}")).collect::<Vec<_>>().join(" "));
+        print(&cells.iter().map(|cell| format!("{cell:>21}")).collect::<Vec<_>>().join(" "));
     };
-    let mut head = ["compliance", measured, "NLL (bits/dim)"].map(String::from).to_vec();
+    let density = rows.iter().any(|row| row.likelihood.is_some());
+    let mut head = ["compliance", measured].map(String::from).to_vec();
+    head.extend(density.then(|| "NLL (bits/dim)".to_string()));
     for marginal in rows.iter().take(1).flat_map(|row| &row.marginals) {
         head.push(format!("W1 {} (floor)", marginal.name));
         head.extend(marginal.std_ratio.map(|_| format!("std {} / data", marginal.name)));
@@ -162,7 +164,8 @@ fn print_table(rows: &[Row], measured: &str) {
             format!("{:.3} ± {:.3}", bits.normalised, 2.0 * bits.standard_error.unwrap_or(f64::NAN))
         });
         let residual = format!("{:.4} ± {:.4}", row.residual.mean, row.residual.two_sd);
-        let mut cells = vec![row.compliance.to_string(), residual, bits];
+        let mut cells = vec![row.compliance.to_string(), residual];
+        cells.extend(density.then_some(bits));
         for marginal in &row.marginals {
             cells.push(format!("{:.4} ({:.4})", marginal.w1, marginal.w1_floor));
             cells.extend(marginal.std_ratio.map(|ratio| format!("{ratio:.3}")));

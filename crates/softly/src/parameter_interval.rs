@@ -2,11 +2,12 @@
 //!
 //! With network and γ as they are, the denoiser D(x; θ) is a regression of x0 on x, and the parameters θ are its coefficients. One
 //! Gauss–Newton step of the held-out denoising loss Σ w ‖D − x0‖², with ∂D/∂θ by central differences, gives an estimate of
-//! θ; repeating it for data drawn anew from the held-out data (bootstrap) gives its interval. Where D does not depend on a
-//! parameter, or depends on several in the same way, there is no finite interval. Second derivatives of D are left out: around the
-//! best denoiser the error has nothing in common with any function of x.
+//! θ; repeating it for data and noise levels drawn anew (bootstrap) gives its interval. For the best denoiser every noise level
+//! would prefer the same θ; a trained one has errors of its own, which differ from level to level, so levels are drawn as samples
+//! are. Where D does not depend on a parameter, or depends on several in the same way, there is no finite interval. Second
+//! derivatives of D are left out: around the best denoiser the error has nothing in common with any function of x.
 //!
-//! The interval is that of the data, given γ: what γ might make up for is not in it.
+//! γ stays as it was learned: what another γ might make up for is not in the interval.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -114,13 +115,13 @@ impl ParameterIntervals {
         // As f32, in which parameters are kept: the differences are exact.
         let step = |value: f32| (DIFFERENCE * if value == 0.0 { 1.0 } else { f64::from(value.abs()) }) as f32;
         let indices: Vec<usize> = (0..data.count()).collect();
-        let mut samples: Vec<NormalEquations> = Vec::with_capacity(data.count());
+        let mut samples: Vec<Vec<NormalEquations>> = Vec::with_capacity(data.count());
         // Few enough samples at a time that all their estimates fit into memory.
         for chunk in indices.chunks(64) {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted { hint: "nothing was written; run the same command again".into() });
             }
-            let fields = Fields::draw(chunk, self.levels, objective, data, seed);
+            let fields = Fields::draw(chunk, self.levels.max(1), objective, data, seed);
             let estimates = || fields.estimates(denoiser, data.shape, self.batch, device);
             let here = estimates();
             let slopes: Vec<Vec<f64>> = (0..learned.len())
@@ -139,7 +140,8 @@ impl ParameterIntervals {
             samples.extend(fields.products(&here, &slopes, objective, sigma_data, data.size()));
             advance(chunk.len());
         }
-        if let Some(bad) = samples.iter().position(|s| s.gram.iter().chain(&s.right).any(|v| !v.is_finite())) {
+        let finite = |level: &NormalEquations| level.gram.iter().chain(&level.right).all(|v| v.is_finite());
+        if let Some(bad) = samples.iter().position(|levels| !levels.iter().all(finite)) {
             let why = format!("the denoiser's estimate of held-out sample {bad} is not finite");
             return Err(Error::Failed { what: "measuring parameters".into(), why });
         }
@@ -166,7 +168,10 @@ impl Fields {
         let (mut noisy, mut sigmas) = (Vec::new(), Vec::new());
         for (&i, clean) in samples.iter().zip(&clean) {
             let mut stream = Stream::new(seed, Purpose::ValidNoise, i as u64);
-            for sigma in objective.noise.sample(levels, &mut stream) {
+            let mut drawn = objective.noise.sample(levels, &mut stream);
+            // Level k of one sample is like level k of any other.
+            drawn.sort_unstable_by(f64::total_cmp);
+            for sigma in drawn {
                 noisy.extend(clean.iter().map(|x| x + sigma * stream.normal()));
                 sigmas.push(sigma);
             }
@@ -183,7 +188,7 @@ impl Fields {
         each.collect::<Vec<_>>().concat()
     }
 
-    /// Every sample's part of the equations for the Gauss–Newton step: columns ∂D/∂θ, target x0 − D.
+    /// The part of every sample and level in the equations for the Gauss–Newton step: columns ∂D/∂θ, target x0 − D.
     fn products(
         &self,
         estimates: &[f64],
@@ -191,37 +196,41 @@ impl Fields {
         objective: &Objective,
         sigma_data: f64,
         size: usize,
-    ) -> Vec<NormalEquations> {
-        let of_sample = |(sample, clean): (usize, &Vec<f64>)| {
+    ) -> Vec<Vec<NormalEquations>> {
+        let of_field = |field: usize| {
+            let range = field * size..(field + 1) * size;
+            let columns: Vec<&[f64]> = slopes.iter().map(|slope| &slope[range.clone()]).collect();
+            let clean = &self.clean[field / self.levels];
+            let target: Vec<f64> = clean.iter().zip(&estimates[range]).map(|(x, d)| x - d).collect();
             let mut products = NormalEquations::new(slopes.len());
-            for field in sample * self.levels..(sample + 1) * self.levels {
-                let range = field * size..(field + 1) * size;
-                let columns: Vec<&[f64]> = slopes.iter().map(|slope| &slope[range.clone()]).collect();
-                let target: Vec<f64> = clean.iter().zip(&estimates[range.clone()]).map(|(x, d)| x - d).collect();
-                products.add_products(&columns, &target, objective.weight.at(self.sigmas[field], sigma_data));
-            }
+            products.add_products(&columns, &target, objective.weight.at(self.sigmas[field], sigma_data));
             products
         };
-        self.clean.iter().enumerate().map(of_sample).collect()
+        let of_sample = |sample: usize| (sample * self.levels..(sample + 1) * self.levels).map(of_field).collect();
+        (0..self.clean.len()).map(of_sample).collect()
     }
 }
 
-/// θ + Δθ of parameter `index` from all samples, and the interval that it has over samples drawn with replacement.
-fn bootstrap(samples: &[NormalEquations], index: usize, value: f64, seed: u64) -> (Option<f64>, Option<[f64; 2]>) {
+/// θ + Δθ of parameter `index` from all `samples` and their levels, and the interval that it has over samples and levels drawn
+/// with replacement.
+fn bootstrap(samples: &[Vec<NormalEquations>], index: usize, value: f64, seed: u64) -> (Option<f64>, Option<[f64; 2]>) {
+    let levels = samples[0].len();
     let step = |chosen: &mut dyn Iterator<Item = &NormalEquations>| {
-        let mut sum = NormalEquations::new(samples[0].right.len());
-        chosen.for_each(|sample| sum.add(sample));
+        let mut sum = NormalEquations::new(samples[0][0].right.len());
+        chosen.for_each(|part| sum.add(part));
         // Last, so that it counts only with what the others cannot do.
         sum.with_last(index).solve().pop().flatten().map(|step| value + step)
     };
     let draw = |draw: u64| {
         let mut stream = Stream::new(seed, Purpose::Metric, draw);
-        step(&mut (0..samples.len()).map(|_| &samples[stream.below(samples.len())]))
+        let levels: Vec<usize> = (0..levels).map(|_| stream.below(levels)).collect();
+        let drawn = (0..samples.len()).map(|_| &samples[stream.below(samples.len())]);
+        step(&mut drawn.flat_map(|sample| levels.iter().map(|&level| &sample[level])))
     };
     let draws: Option<Vec<f64>> = (0..DRAWS).into_par_iter().map(draw).collect();
     let interval = draws.map(|mut draws| {
         draws.sort_unstable_by(f64::total_cmp);
         [quantile(&draws, 0.025), quantile(&draws, 0.975)]
     });
-    (step(&mut samples.iter()), interval)
+    (step(&mut samples.iter().flatten()), interval)
 }
