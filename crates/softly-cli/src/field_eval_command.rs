@@ -96,6 +96,9 @@ pub fn run(
             bits.normalised, bits.physical, bits.count, config.sampler.sigma_min
         ));
     }
+    if nll && result.likelihood.is_none() {
+        print("no NLL: projected samples lie on a surface and have no density");
+    }
     if let Some(bits) = result.bound {
         print(&format!(
             "variational bound {:.3} bits/dim in normalised units ({} held-out samples)",

@@ -17,6 +17,7 @@ use softly::explained::{Directions, Explained};
 use softly::gradient_direction::{Damping, GradientDirection, Scale};
 use softly::held_out::HeldOut;
 use softly::model::Blueprint;
+use softly::newton_direction::NewtonConfig;
 use softly::noise::NoiseDist;
 use softly::objective::Objective;
 use softly::parameter::{Parameters, Visitor, to_vec_f64};
@@ -114,13 +115,15 @@ fn full_compliance_projects_onto_the_equation() {
     let truth = blueprint.truth().unwrap().unwrap();
     let (len, nodes) = (data.sample_len(), data.grid.len());
     let clean = Dataset::batch(&data.valid, &[0, 1, 2], len, nodes, &blueprint.data.units);
-    let noise = Stream::new(2, Purpose::Metric, 0).normals(clean.len());
-    let noisy: Vec<f64> = clean.iter().zip(noise).map(|(&x, n)| f64::from(x) + 0.03 * n).collect();
+    let mut stream = Stream::new(2, Purpose::Metric, 0);
+    let noise = |i: usize| if i / nodes % 2 == 0 { 0.03 } else { 0.0 };
+    let noisy = clean.iter().enumerate().map(|(i, &x)| f64::from(x) + noise(i) * stream.normal()).collect();
     let noisy = field_batch(noisy, model.shape, &cpu());
     let projected = model.denoiser.project(noisy.clone());
-    let (before, after) = (truth.mean_abs(&noisy), truth.mean_abs(&projected));
-    for (before, after) in before.iter().zip(&after) {
-        assert!(*before > 1.0 && *after < 1e-3 * before, "{before} to {after}");
+    let exact = field_batch(clean.iter().map(|&v| f64::from(v)).collect(), model.shape, &cpu());
+    let [data, before, after] = [&exact, &noisy, &projected].map(|x| truth.mean_abs(x));
+    for ((data, before), after) in data.iter().zip(before).zip(after) {
+        assert!(before > 1.0 && after < 2.0 * data + 2e-3 * before, "{before} to {after}, the data have {data}");
     }
     // K stays as it is.
     let permeability = |x: Tensor<4>| to_vec_f64(x.narrow(1, 1, 1));
@@ -282,20 +285,22 @@ fn a_true_equation_explains_what_a_wrong_one_does_not() {
         let data = Dataset::from_config(&config).unwrap();
         let blueprint = Blueprint::new(&config, &data).unwrap();
         let constraint = Arc::new(blueprint.constraint().unwrap().unwrap());
-        let scd = ScdConfig { scale: Scale::Unit, solve_for: Some("p".into()), ..ScdConfig::default() };
+        let newton = NewtonConfig { floor: Some(BTreeMap::new()), ..NewtonConfig::default() };
+        let scd = ScdConfig { scale: Scale::Unit, solve_for: Some("p".into()), newton, ..ScdConfig::default() };
         let directions = Directions::of(&blueprint, &scd, false, &constraint, &data, &cpu()).unwrap();
-        let wave = |node: usize| 0.02 * (std::f64::consts::PI * (node / 16) as f64 / 15.0).cos();
-        let error = (0..512).map(|i| if i < 256 { wave(i) } else { 0.0 }).collect();
+        // Not symmetric about the diagonal from source to sink, as the pressure is.
+        let cosine = |i: usize| 0.1 * (std::f64::consts::PI * i as f64 / 15.0).cos();
+        let error = (0..512).map(|i| if i < 256 { cosine(i / 16) - cosine(i % 16) } else { 0.0 }).collect();
         let values = Dataset::batch(&data.valid, &[0, 1, 2, 3, 4, 5], 512, 256, &blueprint.data.units);
         let data = HeldOut { values: &values, shape: [2, 16, 16], units: &blueprint.data.units };
-        let explained = Explained { sigmas: vec![1e-4], batch: 4 };
+        let explained = Explained { sigmas: vec![1e-3], batch: 4 };
         let stop = AtomicBool::new(false);
         let report = explained.evaluate(&Wrong(error), &directions, data, 0.5, 0, &cpu(), &stop, &|_| ()).unwrap();
         assert_eq!(report.directions.len(), 3);
         report.levels[0].alone[2]
     };
     let (right, wrong) = (share("constraint.parameters.flow=10.0"), share("constraint.parameters.flow=15.0"));
-    assert!(right > 0.97 && wrong < 0.3, "{right} and {wrong}");
+    assert!(right > 0.95 && wrong < 0.4, "{right} and {wrong}");
 }
 
 /// Points around the unit circle, on average at `mean` from the origin.
