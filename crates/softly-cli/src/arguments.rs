@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use softly::compliance::Compliance;
 
 /// Diffusion models of PDE solutions that know their PDE softly.
 #[derive(Debug, Parser)]
@@ -109,7 +110,9 @@ says otherwise: a preset's [train] is for whole networks. The result is a run li
     #[command(after_help = "\
 Examples:
   softly sample runs/scd --count 1000 --out samples
-  softly sample runs/vanilla --count 100 --guidance 0.2 --steps 50 --out guided")]
+  softly sample runs/vanilla --count 100 --guidance 0.2 --steps 50 --out guided
+  softly sample runs/adapted --compliance 1.5 --out closer    beyond what was learned, toward the constraint
+  softly sample runs/adapted --compliance full --out solved   projected onto it in the last steps")]
     Sample {
         /// What to sample from.
         #[command(flatten)]
@@ -127,7 +130,10 @@ Examples:
   softly eval runs/scd
   softly eval runs/vanilla --scales 0.01,0.05,0.2  with DPS guidance at several scales
   softly eval runs/darcy --count 256 --metrics residual,nll
-  softly eval runs/darcy --set constraint.parameters.flow=15.0 --guidance 1e-4")]
+  softly eval runs/darcy --set constraint.parameters.flow=15.0 --guidance 1e-4
+  softly eval runs/adapted --sweep compliance --count 256 --out front
+  softly eval runs/vanilla --metrics explained --set denoiser.scd.solve_for=p   is the equation worth a training?
+  softly eval runs/learned --metrics parameters    how well the data know the learned parameters")]
     Eval {
         /// What to sample from.
         #[command(flatten)]
@@ -141,9 +147,15 @@ Examples:
         /// Dataset folder to compare with, instead of the run's own data (models of fields).
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
-        /// What to measure of a model of fields, besides its samples.
+        /// What to measure of a model of fields besides its samples, or of any model instead of them.
         #[arg(long, value_delimiter = ',', value_name = "METRIC,…")]
         metrics: Vec<MetricName>,
+        /// Compare the values of a dial: residual against likelihood and marginal distances.
+        #[arg(long, value_name = "DIAL", conflicts_with_all = ["compliance", "scales", "metrics"])]
+        sweep: Option<SweepName>,
+        /// Folder for `sweep.json` and `sweep.svg`.
+        #[arg(long, value_name = "DIR", requires = "sweep")]
+        out: Option<PathBuf>,
     },
     /// One call of a trained denoiser on arrays.
     #[command(after_help = "\
@@ -359,6 +371,10 @@ pub struct Sampling {
     /// DPS guidance scale.
     #[arg(long, value_name = "SCALE", allow_negative_numbers = true)]
     pub guidance: Option<f64>,
+    /// How much of a soft constraint is applied: 0 is the model below it, 1 as learned, more is closer to the constraint, and
+    /// `full` projects onto it in the last steps (with the direction `newton`).
+    #[arg(long, value_name = "C", allow_negative_numbers = true)]
+    pub compliance: Option<Compliance>,
     /// Samples per batch; the samples do not depend on it.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub batch: u32,
@@ -387,6 +403,17 @@ pub enum MetricName {
     Marginals,
     /// Likelihood by the probability-flow ODE, variational bound, loss by noise level.
     Nll,
+    /// How much of the denoiser's error each direction of the constraint explains, by noise level. Instead of samples.
+    Explained,
+    /// Confidence intervals of learned parameters of the constraint. Instead of samples.
+    Parameters,
+}
+
+/// A dial to compare the values of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SweepName {
+    /// `--compliance` at 0, 0.5, 1, 1.5, 2 and, where the model can, full.
+    Compliance,
 }
 
 /// Which distance.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use burn::tensor::Device;
 use clap::CommandFactory;
 use serde_json::json;
+use softly::compliance::Compliance;
 use softly::config::{Config, Layers, PRESETS};
 use softly::constraint::{ResidualSummary, SoftConstraint};
 use softly::dataset::Dataset;
@@ -26,15 +27,17 @@ use softly::units::Units;
 use softly::wasserstein::{DistanceError, w1};
 use softly_pde::grid::Grid;
 
-use crate::arguments::{Arguments, Command, Distance, MetricName, Sampling, Source};
+use crate::arguments::{Arguments, Command, Distance, MetricName, Sampling, Source, SweepName};
 use crate::bench_command;
 use crate::data_commands;
 use crate::denoise_command;
 use crate::field_eval_command;
+use crate::held_out_command;
 use crate::progress::{Bar, say};
 use crate::report_command;
 use crate::reproduce_command;
 use crate::solve_commands;
+use crate::sweep_command;
 
 /// Set by Ctrl-C; long work looks at it.
 pub static STOP: AtomicBool = AtomicBool::new(false);
@@ -57,7 +60,13 @@ fn dispatch(command: Command, json: bool) -> Result<()> {
         Command::Train { source, out, place } => train_model(&source, &out, &place.device, json),
         Command::Adapt { base, source, out, place } => adapt_model(&base, &source, &out, &place.device, json),
         Command::Sample { sampling, seeds, out } => sample(&sampling, seeds.as_deref(), &out, json),
-        Command::Eval { sampling, sets, scales, data, metrics } => {
+        Command::Eval { sampling, sets, data, sweep: Some(SweepName::Compliance), out, .. } => {
+            sweep_command::run(&sampling, sets as usize, data.as_deref(), out.as_deref(), json)
+        }
+        Command::Eval { sampling, data, metrics, .. } if metrics.iter().any(|m| held_out_command::measures(*m)) => {
+            held_out_command::run(&sampling, data.as_deref(), &metrics, json)
+        }
+        Command::Eval { sampling, sets, scales, data, metrics, .. } => {
             eval(&sampling, sets as usize, &scales, data.as_deref(), &metrics, json)
         }
         Command::Denoise { model, input, sigma, out, place } => {
@@ -225,7 +234,7 @@ fn check_scale(place: &str, scale: f64) -> Result<()> {
 }
 
 /// The sampler of a run with the command line's changes.
-fn sampler_of(trained: &Trained, sampling: &Sampling) -> Result<Sampler> {
+pub fn sampler_of(trained: &Trained, sampling: &Sampling) -> Result<Sampler> {
     let mut config = trained.blueprint.config.clone();
     if let Some(steps) = sampling.steps {
         config.sampler.steps = steps;
@@ -272,7 +281,8 @@ fn indices_of(trained: &Trained, count: u32, range: Option<&str>) -> Result<Vec<
     }
 }
 
-fn draw(
+/// Draws samples with a progress bar.
+pub fn draw(
     trained: &Trained,
     sampler: &Sampler,
     sampling: &Sampling,
@@ -287,9 +297,15 @@ fn draw(
     Ok(values)
 }
 
+/// The settings of a command line, with those that have flags of their own.
+pub fn settings_of(sampling: &Sampling, compliance: Option<Compliance>) -> Vec<String> {
+    let dial = compliance.map(|c| format!("denoiser.scd.compliance={c}"));
+    sampling.settings.iter().cloned().chain(dial).collect()
+}
+
 /// The model to sample from on `device`, with the command line's settings.
 fn load(sampling: &Sampling, device: &Device) -> Result<Trained> {
-    Trained::load_with(&sampling.model, &sampling.settings, device)
+    Trained::load_with(&sampling.model, &settings_of(sampling, sampling.compliance), device)
 }
 
 fn sample(sampling: &Sampling, seeds: Option<&str>, out: &Path, json: bool) -> Result<()> {
@@ -324,6 +340,17 @@ fn sample(sampling: &Sampling, seeds: Option<&str>, out: &Path, json: bool) -> R
     Ok(())
 }
 
+/// How samples of a model of points are measured.
+pub fn point_eval_of(trained: &Trained, sampling: &Sampling, sets: usize) -> Result<PointEval> {
+    let points = sampling.count as usize;
+    check_amount("--sets × --count", sets as u64 * points as u64, trained)?;
+    let Generator::Points { curve, noise } = trained.blueprint.config.data.generator else {
+        return Err(Error::input(sampling.model.display(), "only models of points can be measured")
+            .hint("draw samples with `softly sample` and use `softly residual`"));
+    };
+    Ok(PointEval { curve, noise, sets, points })
+}
+
 fn eval(
     sampling: &Sampling,
     sets: usize,
@@ -339,21 +366,14 @@ fn eval(
         trained.blueprint.config.sampler = sampler;
         return field_eval_command::run(&trained, sampling, &device, data, metrics, json);
     }
-    let points = sampling.count as usize;
-    check_amount("--sets × --count", sets as u64 * points as u64, &trained)?;
     for &scale in scales {
         check_scale("--scales", scale)?;
         if trained.model.constraint.is_none() {
             return Err(Error::input("--scales", "guidance needs a [constraint] table, and this run has none"));
         }
     }
-    let (Generator::Points { curve, noise }, true) =
-        (&trained.blueprint.config.data.generator, trained.blueprint.data.grid.is_point())
-    else {
-        return Err(Error::input(sampling.model.display(), "only models of points can be measured")
-            .hint("draw samples with `softly sample` and use `softly residual`"));
-    };
-    let eval = PointEval { curve: *curve, noise: *noise, sets, points };
+    let eval = point_eval_of(&trained, sampling, sets)?;
+    let points = eval.points;
     catch_interrupt();
     let refuse = |e: DistanceError| Error::input(sampling.model.display(), e);
     let residual = trained.blueprint.truth()?;

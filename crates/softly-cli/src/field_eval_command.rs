@@ -16,6 +16,29 @@ use crate::arguments::{MetricName, Sampling};
 use crate::commands::{STOP, catch_interrupt, print, print_json};
 use crate::progress::Bar;
 
+/// The data to measure `trained` on: those of its run, or of the folder `data`.
+pub fn data_of(trained: &Trained, data: Option<&Path>) -> Result<Dataset> {
+    let data = match data {
+        Some(folder) => DatasetFolder::open(folder)?.load()?,
+        None => Dataset::from_config(&trained.blueprint.config)?,
+    };
+    if data.fields != trained.blueprint.data.fields || data.grid != trained.blueprint.data.grid {
+        let problem = format!("the data are {:?} on {}×{} nodes", data.fields, data.grid.rows, data.grid.cols);
+        return Err(Error::input("--data", problem).hint("use data with the model's fields and grid"));
+    }
+    Ok(data)
+}
+
+/// What measures samples of `trained` against `data`.
+pub fn evaluator_of<'a>(trained: &Trained, data: &'a Dataset) -> Result<FieldEvaluator<'a>> {
+    let config = &trained.blueprint.config;
+    let truth = config.truth.as_ref().or(config.constraint.as_ref()).ok_or_else(|| {
+        Error::input(trained.path.display(), "the run has neither [truth] nor [constraint]")
+            .hint("give the equation with --set, or draw samples and use `softly residual`")
+    })?;
+    FieldEvaluator::new(data, truth, Some(&config.data.generator), &trained.blueprint.data.units)
+}
+
 /// Measures the samples of `trained`, and with `nll` its likelihood and loss, against the data of its run or of `data`.
 pub fn run(
     trained: &Trained,
@@ -26,19 +49,8 @@ pub fn run(
     json: bool,
 ) -> Result<()> {
     let config = &trained.blueprint.config;
-    let data = match data {
-        Some(folder) => DatasetFolder::open(folder)?.load()?,
-        None => Dataset::from_config(config)?,
-    };
-    if data.fields != trained.blueprint.data.fields || data.grid != trained.blueprint.data.grid {
-        let problem = format!("the data are {:?} on {}×{} nodes", data.fields, data.grid.rows, data.grid.cols);
-        return Err(Error::input("--data", problem).hint("use data with the model's fields and grid"));
-    }
-    let truth = config.truth.as_ref().or(config.constraint.as_ref()).ok_or_else(|| {
-        Error::input(trained.path.display(), "the run has neither [truth] nor [constraint]")
-            .hint("give the equation with --set, or draw samples and use `softly residual`")
-    })?;
-    let evaluator = FieldEvaluator::new(&data, truth, Some(&config.data.generator), &trained.blueprint.data.units)?;
+    let data = data_of(trained, data)?;
+    let evaluator = evaluator_of(trained, &data)?;
     let nll = metrics.contains(&MetricName::Nll);
     let eval = FieldEval {
         samples: sampling.count as usize,
@@ -83,6 +95,9 @@ pub fn run(
             "NLL {:.3}{error} bits/dim in normalised units, {:.3} in physical units ({} held-out samples, σ_min {})",
             bits.normalised, bits.physical, bits.count, config.sampler.sigma_min
         ));
+    }
+    if nll && result.likelihood.is_none() {
+        print("no NLL: projected samples lie on a surface and have no density");
     }
     if let Some(bits) = result.bound {
         print(&format!(

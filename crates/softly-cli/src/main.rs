@@ -8,10 +8,12 @@ mod data_commands;
 mod denoise_command;
 mod field_eval_command;
 mod field_report;
+mod held_out_command;
 mod progress;
 mod report_command;
 mod reproduce_command;
 mod solve_commands;
+mod sweep_command;
 mod trainer;
 
 use std::process::ExitCode;

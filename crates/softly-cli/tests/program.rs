@@ -463,6 +463,129 @@ fn a_frozen_denoiser_is_adapted_and_sampled() {
 }
 
 #[test]
+fn the_dial_is_turned_and_swept() {
+    let home = TempDir::new().unwrap();
+    let at = home.path();
+    let run = run();
+    let sample = |extra: &[&'static str]| -> Vec<f32> {
+        let arguments = [&["sample", &run, "--count", "20", "--steps", "8", "--out", "samples"], extra].concat();
+        succeed(at, &arguments);
+        read_f32(&at.join("samples/points.npy"))
+    };
+    let learned = sample(&[]);
+    assert_eq!(sample(&["--compliance", "1"]), learned);
+    assert_eq!(sample(&["--set", "denoiser.scd.compliance=1"]), learned);
+    let base = sample(&["--compliance", "0"]);
+    assert!(base != learned && sample(&["--compliance", "1.5"]) != learned);
+    assert_eq!(sample(&["--set", "denoiser.scd.compliance=0"]), base);
+
+    let sweep = ["eval", &run, "--sweep", "compliance", "--count", "20", "--sets", "2", "--steps", "5"];
+    let table = succeed_json(at, &[&sweep[..], &["--out", "front", "--json"]].concat());
+    let values: Vec<&Value> = table["rows"].as_array().unwrap().iter().map(|row| &row["compliance"]).collect();
+    assert_eq!(values, [0.0, 0.5, 1.0, 1.5, 2.0], "points have no Newton steps, so no full compliance");
+    for row in table["rows"].as_array().unwrap() {
+        assert!(row["residual"]["mean"].as_f64().unwrap() > 0.0 && row["likelihood"].is_null(), "{row}");
+        assert!(row["marginals"][0]["w1"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    let written: Value = serde_json::from_str(&fs::read_to_string(at.join("front/sweep.json")).unwrap()).unwrap();
+    assert_eq!(written, table);
+    let figure = fs::read_to_string(at.join("front/sweep.svg")).unwrap();
+    assert!(figure.starts_with("<svg") && figure.contains("distance to the curve") && figure.contains(">1.5<"));
+    let text = succeed(at, &sweep);
+    assert!(text.lines().count() == 7 && text.contains("distance to the curve"), "{text}");
+
+    let refuse_sample = |value: &str, needles: &[&str]| {
+        refuse(at, &["sample", &run, "--compliance", value, "--out", "out"], needles);
+    };
+    refuse_sample("-1", &["--compliance", "-1", "≥ 0"]);
+    refuse_sample("nan", &["--compliance", "≥ 0"]);
+    refuse_sample("half", &["--compliance", "half", "`full`"]);
+    refuse_sample("full", &["denoiser.scd.compliance", "no direction `newton`", "solve_for"]);
+    refuse(at, &[&sweep[..], &["--compliance", "1"]].concat(), &["--compliance"]);
+    refuse(at, &["eval", &run, "--out", "out"], &["--sweep"]);
+    refuse(at, &["eval", &run, "--sweep", "guidance"], &["guidance", "compliance"]);
+    let train = ["train", "--preset", "circle-demo", "--method", "scd", "--set", "denoiser.scd.compliance=2"];
+    refuse(at, &[&train[..], &["--out", "other"]].concat(), &["denoiser.scd.compliance", "softly sample"]);
+    refuse(
+        at,
+        &["sample", &run, "--set", "denoiser.scd.lambda=auto", "--out", "out"],
+        &["--set", "denoiser.scd.lambda"],
+    );
+    // A model without a soft constraint has no dial.
+    fs::write(at.join("plain.toml"), "[data]\ncount = 20\n[train]\niterations = 2\nbatch = 4\n").unwrap();
+    succeed(at, &["train", "--config", "plain.toml", "--out", "plain"]);
+    let needles = ["denoiser.scd.compliance", "no soft constraint", "softly adapt"];
+    refuse(at, &["sample", "plain", "--compliance", "2", "--out", "out"], &needles);
+    refuse(at, &["eval", "plain", "--sweep", "compliance"], &needles);
+    refuse(at, &["eval", "plain", "--metrics", "explained"], &["plain", "[constraint]"]);
+    // A constraint can be judged on it all the same.
+    let circle = "constraint={fields=['x', 'y'], residual='sqrt(x^2 + y^2) - 1', norm='l2'}";
+    let told = ["eval", "plain", "--metrics", "explained", "--set", circle, "--count", "50", "--json"];
+    let report = succeed_json(at, &told);
+    assert_eq!(report["explained"]["directions"], serde_json::json!(["gradient"]));
+}
+
+#[test]
+fn a_field_model_is_judged_turned_and_projected() {
+    let home = TempDir::new().unwrap();
+    let at = home.path();
+    let small = ["data.count=64", "data.valid=16", "train.iterations=20", "denoiser.backbone={kind='mlp', hidden=32}"];
+    let settings = |all: &[&'static str]| all.iter().flat_map(|s| ["--set", s]).collect::<Vec<_>>();
+    succeed(at, &[&["train", "--preset", "darcy-demo", "--out", "vanilla"], &settings(&small)[..]].concat());
+
+    // Before any training of a soft constraint.
+    let explain = ["eval", "vanilla", "--metrics", "explained"];
+    let report = succeed_json(at, &[&explain[..], &["--json"]].concat());
+    assert_eq!(report["explained"]["directions"], serde_json::json!(["gradient", "spectral"]));
+    let told = [&explain[..], &["--set", "denoiser.scd.solve_for=p"]].concat();
+    let report = succeed_json(at, &[&told[..], &["--json"]].concat())["explained"].clone();
+    assert_eq!(report["directions"], serde_json::json!(["gradient", "spectral", "newton"]));
+    assert_eq!((&report["count"], report["levels"].as_array().unwrap().len()), (&Value::from(16), 12));
+    for level in report["levels"].as_array().unwrap() {
+        let span = level["span"].as_f64().unwrap();
+        let alone = level["alone"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap());
+        assert!(span <= 1.0 + 1e-9 && alone.clone().count() == 3, "{level}");
+        assert!(alone.into_iter().all(|share| share >= 0.0 && share <= span + 1e-9), "{level}");
+        assert!(level.get("gamma").is_none() && level.get("learned").is_none(), "{level}");
+    }
+    let text = succeed(at, &told);
+    assert!(text.contains("newton") && text.contains("together") && !text.contains('γ'), "{text}");
+    refuse(at, &[&explain[..], &["--set", "denoiser.scd.solve_for=q"]].concat(), &["denoiser.scd.solve_for", "`q`"]);
+    refuse(at, &["eval", "vanilla", "--metrics", "explained,nll"], &["--metrics", "without samples"]);
+    refuse(at, &["eval", "vanilla", "--metrics", "parameters"], &["vanilla", "learned no parameter", "{learn="]);
+
+    let learn = ["train.iterations=5", "constraint.parameters.flow={learn=12.0}"];
+    let adapt = ["adapt", "vanilla", "--preset", "darcy-demo", "--method", "adapt", "--out", "adapted"];
+    succeed(
+        at,
+        &[&adapt[..], &settings(&["data.count=64", "data.valid=16"]), &settings(&small[3..]), &settings(&learn)]
+            .concat(),
+    );
+    let both = ["eval", "adapted", "--metrics", "explained,parameters"];
+    let report = succeed_json(at, &[&both[..], &["--json"]].concat());
+    let level = &report["explained"]["levels"][0];
+    assert!(level["gamma"].as_array().unwrap().len() == 3 && level["learned"].is_f64(), "{level}");
+    let flow = &report["parameters"][0];
+    assert!(flow["name"] == "flow" && flow["count"] == 16 && flow["verdict"].is_string(), "{flow}");
+    let text = succeed(at, &both);
+    assert!(text.contains("γ newton") && text.contains("flow = 1") && text.contains("95 % interval"), "{text}");
+
+    let sweep =
+        ["eval", "adapted", "--sweep", "compliance", "--count", "4", "--steps", "8", "--out", "front", "--json"];
+    let rows = succeed_json(at, &sweep)["rows"].as_array().unwrap().clone();
+    assert_eq!(rows.len(), 6);
+    let residual = |row: &Value| row["residual"]["mean"].as_f64().unwrap();
+    assert_eq!(rows[5]["compliance"], "full");
+    assert!(rows[5]["likelihood"].is_null() && rows[..5].iter().all(|row| row["likelihood"]["normalised"].is_f64()));
+    assert!(residual(&rows[5]) < 0.5 * residual(&rows[2]), "{rows:?}");
+    let names: Vec<&Value> = rows[0]["marginals"].as_array().unwrap().iter().map(|m| &m["name"]).collect();
+    assert!(names == ["p", "K"] && rows[0]["marginals"][1]["std_ratio"].is_f64());
+    let figure = fs::read_to_string(at.join("front/sweep.svg")).unwrap();
+    assert!(["mean |R|", "NLL (bits/dim)", "W1 of p", "W1 of K", ">full<"].iter().all(|text| figure.contains(text)));
+    succeed(at, &["sample", "adapted", "--compliance", "full", "--count", "2", "--steps", "8", "--out", "samples"]);
+}
+
+#[test]
 fn sample_i_is_the_same_in_any_range_batch_and_number_of_threads() {
     let home = TempDir::new().unwrap();
     let at = home.path();

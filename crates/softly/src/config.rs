@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+use crate::compliance::Compliance;
 use crate::constraint::{ConstraintConfig, ParameterConfig};
 use crate::direction::DirectionKind;
 use crate::error::{Error, Result, nearest};
@@ -460,6 +461,16 @@ impl Config {
             let problem =
                 "keeps the loss from the base denoiser, which then learns from objective.base_loss alone: it is 0";
             return Err(Error::input("denoiser.scd.detach_base", problem).hint("set objective.base_loss=1"));
+        }
+        if !scd.compliance.is_valid() {
+            let problem = format!("expected a number ≥ 0 or \"full\", found {}", scd.compliance);
+            return Err(Error::input("denoiser.scd.compliance", problem));
+        }
+        if scd.compliance == Compliance::FULL && !scd.directions.contains(&DirectionKind::Newton) {
+            let problem = "`full` projects with Newton steps, and the model has no direction `newton`";
+            return Err(Error::input("denoiser.scd.compliance", problem).hint(
+                "give a number, or adapt with \"newton\" among denoiser.scd.directions and denoiser.scd.solve_for",
+            ));
         }
         let place = "denoiser.scd.directions";
         if scd.directions.is_empty() {

@@ -16,12 +16,17 @@ pub trait Denoiser: Parameters + Send + Sync {
         (self.denoise(x, sigma), None)
     }
 
+    /// An estimate `[N, C, H, W]` moved onto the constraint, if the model is asked for that; samplers do it in their last steps.
+    fn project(&self, estimate: Tensor<4>) -> Tensor<4> {
+        estimate
+    }
+
     /// Visits the parameters below a soft constraint: all, if there is none. Names are those of a visit without prefix.
     fn visit_base(&mut self, visit: &mut Visitor<'_>) {
         self.visit("", visit);
     }
 
-    /// The learned weight of the soft constraint at (x, σ), `[N, outputs]`, if there is one.
+    /// The weights of the soft constraint's directions at (x, σ), `[N, directions × outputs]`, if there is one.
     fn gamma(&self, _x: Tensor<4>, _sigma: &[f64]) -> Option<Tensor<2>> {
         None
     }

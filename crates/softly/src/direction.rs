@@ -15,6 +15,11 @@ pub trait Direction: Send + Sync {
     /// In ordinary tensor operations: training and the likelihood differentiate through it.
     fn at(&self, base: &Tensor<4>, sigma: &[f64], at: &[Precondition]) -> Tensor<4>;
 
+    /// The estimate `[N, C, H, W]` moved onto the constraint as far as the direction can, for those that solve it.
+    fn project(&self, _estimate: &Tensor<4>) -> Option<Tensor<4>> {
+        None
+    }
+
     /// Measures on the training data, which `units` normalise, what the direction has to know of them.
     fn measure(&mut self, _dataset: &Dataset, _units: &Units) {}
 

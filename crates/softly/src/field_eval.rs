@@ -8,6 +8,7 @@ use std::time::Instant;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
+use crate::compliance::Compliance;
 use crate::constraint::SoftConstraint;
 use crate::dataset::Dataset;
 use crate::denoising_loss::DenoisingLoss;
@@ -78,7 +79,7 @@ pub struct Bits {
 pub struct FieldResult {
     /// Of the samples.
     pub metrics: FieldMetrics,
-    /// By the probability-flow ODE.
+    /// By the probability-flow ODE; none for projected samples, which have no density.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub likelihood: Option<Bits>,
     /// −log2 p per dimension of each held-out sample, to compare models sample by sample.
@@ -131,8 +132,10 @@ impl FieldEval {
             let indices: Vec<usize> = (0..count.min(data.valid_count())).collect();
             Dataset::batch(&data.valid, &indices, data.sample_len(), data.grid.len(), &blueprint.data.units)
         };
+        // Projected samples lie on a surface: they have no density, and D alone is not what they are drawn with.
+        let density = blueprint.config.denoiser.scd.as_ref().is_none_or(|scd| scd.compliance != Compliance::FULL);
         let (mut likelihood, mut likelihood_samples) = (None, Vec::new());
-        if self.likelihood > 0 {
+        if self.likelihood > 0 && density {
             let mut settings = Likelihood::for_model(&blueprint.config);
             if let Integrator::Heun { steps, .. } = &mut settings.integrator {
                 *steps = self.likelihood_steps;
@@ -158,7 +161,7 @@ impl FieldEval {
             likelihood_samples = report.samples.iter().map(|s| s.bits_per_dim).collect();
         }
         let (mut bound, mut loss) = (None, Vec::new());
-        if self.loss > 0 {
+        if self.loss > 0 && density {
             let mut settings = DenoisingLoss::for_model(&blueprint.config, LEVELS);
             settings.batch = self.batch;
             let values = normalised(self.loss);

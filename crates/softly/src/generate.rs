@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use burn::tensor::{Device, Tensor};
 use rayon::prelude::*;
 
-use crate::config::Layers;
 use crate::error::{Error, Result};
 use crate::model::{Blueprint, Model};
 use crate::parameter::to_vec_f64;
 use crate::sampler::{Observer, Sampler};
+use crate::scd::{Scale, ScdConfig};
 use crate::snapshot::Snapshot;
 use crate::train::RunFolder;
 
@@ -46,16 +46,34 @@ impl Trained {
     pub fn load_with(path: &Path, settings: &[String], device: &Device) -> Result<Self> {
         let file = snapshot_file(path)?;
         let mut snapshot = Snapshot::read(&file)?;
-        let place = file.display().to_string();
         if !settings.is_empty() {
-            let mut layers = Layers::new().text(&snapshot.blueprint.config.to_toml(), &place)?;
-            for setting in settings {
-                layers = layers.set(setting)?;
-            }
-            snapshot.blueprint.config = layers.finish(&place)?;
+            snapshot.change(settings, &file)?;
         }
-        let model = snapshot.model(device, &file)?;
-        Ok(Self { path: file, blueprint: snapshot.blueprint, step: snapshot.step, model })
+        Self::of(snapshot, file, device)
+    }
+
+    /// The same, and the soft constraint that it has or, if it was trained without one, that `settings` ask for (by default one along
+    /// the unit gradient): not put on the model then, but there to be judged.
+    pub fn load_to_judge(path: &Path, settings: &[String], device: &Device) -> Result<(Self, ScdConfig)> {
+        let file = snapshot_file(path)?;
+        let mut snapshot = Snapshot::read(&file)?;
+        let config = &snapshot.blueprint.config;
+        let trained = config.denoiser.scd.is_some();
+        let unit = (!trained && config.constraint.is_some()).then(|| "denoiser.scd.scale=unit".to_string());
+        snapshot.change(&unit.into_iter().chain(settings.iter().cloned()).collect::<Vec<_>>(), &file)?;
+        let config = &mut snapshot.blueprint.config;
+        if config.constraint.is_none() {
+            return Err(Error::input(file.display(), "the run has no [constraint] to judge")
+                .hint("give one: --set constraint={fields=[…], residual='…'}"));
+        }
+        let scd = if trained { config.denoiser.scd.clone() } else { config.denoiser.scd.take() };
+        let scd = scd.unwrap_or_else(|| ScdConfig { scale: Scale::Unit, ..ScdConfig::default() });
+        Ok((Self::of(snapshot, file, device)?, scd))
+    }
+
+    fn of(snapshot: Snapshot, path: PathBuf, device: &Device) -> Result<Self> {
+        let model = snapshot.model(device, &path)?;
+        Ok(Self { path, blueprint: snapshot.blueprint, step: snapshot.step, model })
     }
 
     /// Draws the samples with the given indices in physical units, `[N, C, H, W]` row-major.

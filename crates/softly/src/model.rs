@@ -174,8 +174,7 @@ impl Blueprint {
                 constraint.visit("", &mut |_, parameter| parameter.set_rate(parameter.rate() * scd.rate));
                 let mut stream = Stream::new(config.train.seed, Purpose::Weights, 1);
                 let gamma = Gamma::new(scd, shape, &mut stream, device)?;
-                let directions = scd.directions.iter().map(|&kind| self.direction(kind, scd, constraint, device));
-                let directions = directions.collect::<Result<_>>()?;
+                let directions = self.directions(scd, constraint, device)?;
                 // Detaching is for training: guidance and likelihood differentiate the denoiser as it is.
                 let training = device.is_autodiff();
                 let scd = ScdConfig {
@@ -188,6 +187,16 @@ impl Blueprint {
             _ => base,
         };
         Ok(Model { denoiser, constraint, sigma_data, shape })
+    }
+
+    /// The directions that `scd` names, along `constraint`, which is [`Blueprint::constraint`]; not measured yet.
+    pub fn directions(
+        &self,
+        scd: &ScdConfig,
+        constraint: &Arc<SoftConstraint>,
+        device: &Device,
+    ) -> Result<Vec<Box<dyn Direction>>> {
+        scd.directions.iter().map(|&kind| self.direction(kind, scd, constraint, device)).collect()
     }
 
     fn direction(

@@ -25,6 +25,9 @@ use crate::units::Units;
 /// The largest RMS of the direction in units of c_out.
 const TRUST: f64 = 3.0;
 
+/// Steps of a projection: one solves a linear equation to the accuracy of its iterations, the second squares that.
+const PROJECTION: usize = 2;
+
 /// The Newton direction, as configured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -186,10 +189,15 @@ impl NewtonDirection {
     /// which is close to the least error (the least ‖R + Jδ‖ would neglect smooth errors, which a Laplacian hardly
     /// feels). It never diverges, whatever the estimate is like, and needs no symmetry.
     pub fn step(&self, base: &Tensor<4>) -> Tensor<3> {
+        self.step_above(base, 1.0)
+    }
+
+    /// The same with every floor times `share`.
+    fn step_above(&self, base: &Tensor<4>, share: f64) -> Tensor<3> {
         let linearised = self.constraint.linearised(self.equation, self.slot, base, |fields| {
             for &(slot, floor) in &self.floors {
                 if let TensorValue::Tensor(field) = &fields[slot] {
-                    fields[slot] = TensorValue::Tensor(smoothly_above(field.clone(), floor));
+                    fields[slot] = TensorValue::Tensor(smoothly_above(field.clone(), share * floor));
                 }
             }
         });
@@ -217,6 +225,22 @@ impl NewtonDirection {
         }
         if self.up_to_constant { step.clone() - sum(step * preconditioner.weights) } else { step }
     }
+
+    /// A step of the solved field `[N, 1, H, W]` with zeros in all other channels, `[N, C, H, W]`.
+    fn in_its_channel(&self, step: Tensor<4>) -> Tensor<4> {
+        let [n, _, h, w] = step.dims();
+        let zeros = |count| Tensor::zeros([n, count, h, w], (&step.device().without_autodiff(), step.dtype()));
+        let after = self.channels - self.channel - 1;
+        let mut parts = Vec::with_capacity(3);
+        if self.channel > 0 {
+            parts.push(zeros(self.channel));
+        }
+        parts.push(step.clone());
+        if after > 0 {
+            parts.push(zeros(after));
+        }
+        Tensor::cat(parts, 1)
+    }
 }
 
 impl Direction for NewtonDirection {
@@ -229,18 +253,14 @@ impl Direction for NewtonDirection {
         // from three times it on. The bound keeps the fourth power finite in f32.
         let ratio = mean_square * per_sample(at.iter().map(|a| (TRUST * a.out).powi(-2)), &base);
         let ratio = ratio.clamp_max(1e18);
-        let step = step * (ratio.clone() * ratio + 1.0).sqrt().sqrt().recip();
-        let zeros = |count| Tensor::zeros([n, count, h, w], (&base.device().without_autodiff(), base.dtype()));
-        let after = self.channels - self.channel - 1;
-        let mut parts = Vec::with_capacity(3);
-        if self.channel > 0 {
-            parts.push(zeros(self.channel));
-        }
-        parts.push(step);
-        if after > 0 {
-            parts.push(zeros(after));
-        }
-        Tensor::cat(parts, 1)
+        self.in_its_channel(step * (ratio.clone() * ratio + 1.0).sqrt().sqrt().recip())
+    }
+
+    fn project(&self, estimate: &Tensor<4>) -> Option<Tensor<4>> {
+        let [n, _, h, w] = estimate.dims();
+        // A nearly clean estimate needs its floors only to stay solvable: full ones would solve for a field that is not quite its own.
+        let step = |x: Tensor<4>| x.clone() + self.in_its_channel(self.step_above(&x, 0.1).reshape([n, 1, h, w]));
+        Some((0..PROJECTION).fold(estimate.clone(), |x, _| step(x)))
     }
 }
 

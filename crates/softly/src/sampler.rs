@@ -92,6 +92,9 @@ impl Observer for Unobserved {
     fn step(&mut self, _: usize, _: usize, _: f64, _: &Tensor<4>, _: &Tensor<4>) {}
 }
 
+/// One in so many steps, at the end, counts as the last: with EDM's levels those below σ = 0.03.
+const LAST_STEPS: usize = 8;
+
 /// A sampler of the probability-flow ODE dx/dσ = (x − D(x; σ))/σ.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -186,14 +189,18 @@ impl Sampler {
                 x = x + noise() * ((raised * raised - sigma * sigma).sqrt() * self.churn.noise);
                 sigma = raised;
             }
+            // A model may project its estimates onto its constraint; early on that would bend what is still undecided.
+            let last = i + self.steps.div_ceil(LAST_STEPS) >= self.steps;
+            let finish = |estimate| if last { denoiser.project(estimate) } else { estimate };
             let (denoised, push) = guide.denoise(x.clone(), sigma, n);
+            let denoised = finish(denoised);
             let mut stepped = match self.solver {
                 Solver::Ancestral => ancestral_step(&schedule, self.steps - 1 - i, x.clone(), denoised.clone(), noise),
                 Solver::Euler | Solver::Heun => {
                     let slope = (x.clone() - denoised.clone()) / sigma;
                     let euler = x.clone() + slope.clone() * (next - sigma);
                     if self.solver == Solver::Heun && next > 0.0 {
-                        let corrected = denoiser.denoise(euler.clone(), &vec![next; n]);
+                        let corrected = finish(denoiser.denoise(euler.clone(), &vec![next; n]));
                         let slope_there = (euler - corrected) / next;
                         x + (slope + slope_there) * (0.5 * (next - sigma))
                     } else {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
+use crate::compliance::Compliance;
 use crate::constraint::SoftConstraint;
 use crate::dataset::Dataset;
 use crate::denoiser::{Denoiser, Precondition, per_sample};
@@ -98,6 +99,9 @@ pub struct ScdConfig {
     /// Keep the loss of the corrected estimate from the base denoiser: it learns from `objective.base_loss` alone, as if the
     /// correction were put on it later.
     pub detach_base: bool,
+    /// How much of the correction is applied after training.
+    #[serde(skip_serializing_if = "as_learned")]
+    pub compliance: Compliance,
 }
 
 impl Default for ScdConfig {
@@ -116,6 +120,7 @@ impl Default for ScdConfig {
             newton: NewtonConfig::default(),
             detach: false,
             detach_base: false,
+            compliance: Compliance::LEARNED,
         }
     }
 }
@@ -135,6 +140,10 @@ impl ScdConfig {
 
 fn is_default(newton: &NewtonConfig) -> bool {
     *newton == NewtonConfig::default()
+}
+
+fn as_learned(compliance: &Compliance) -> bool {
+    *compliance == Compliance::LEARNED
 }
 
 /// The learned weights γ: a two-layer network of what [`GammaInput`] says and the noise level, zero at the start.
@@ -222,6 +231,9 @@ impl SoftlyConstrained {
     fn corrected(&self, x: Tensor<4>, sigma: &[f64]) -> (Tensor<4>, Tensor<4>) {
         let at: Vec<Precondition> = sigma.iter().map(|&s| Precondition::new(s, self.sigma_data)).collect();
         let base = self.base.denoise(x.clone(), sigma);
+        if self.config.compliance == Compliance::NONE {
+            return (base.clone(), base);
+        }
         let below = if self.config.detach_base { base.clone().detach() } else { base.clone() };
         let [c, h, w] = self.gamma.outputs;
         let gamma = self.gamma_at(&x, &below, sigma, &at).cast(x.dtype());
@@ -235,7 +247,7 @@ impl SoftlyConstrained {
         (estimate, base)
     }
 
-    /// γ of every direction, `[N, directions × outputs]`.
+    /// γ of every direction as it is applied, `[N, directions × outputs]`.
     fn gamma_at(&self, x: &Tensor<4>, base: &Tensor<4>, sigma: &[f64], at: &[Precondition]) -> Tensor<2> {
         let noise: Vec<f64> = at.iter().map(|c| c.noise).collect();
         let [n, c, h, w] = x.dims();
@@ -244,7 +256,13 @@ impl SoftlyConstrained {
             GammaInput::Denoised => base.clone().reshape([n, c * h * w]),
             GammaInput::Features => self.features(base, sigma, &noise),
         };
-        self.gamma.forward(inputs, &noise)
+        let gamma = self.gamma.forward(inputs, &noise);
+        let factor: Vec<f64> = at.iter().map(|&at| self.config.compliance.factor(at)).collect();
+        if factor.iter().all(|&f| f == 1.0) {
+            return gamma;
+        }
+        let options = (&gamma.device().without_autodiff(), gamma.dtype());
+        gamma * Tensor::from_data(TensorData::new(factor, [n, 1]), options)
     }
 
     /// ln σ/4, ln rms R(D) and ln rms R(D) − ln σ, `[N, 3]`.
@@ -280,6 +298,12 @@ impl Denoiser for SoftlyConstrained {
     fn denoise_with_base(&self, x: Tensor<4>, sigma: &[f64]) -> (Tensor<4>, Option<Tensor<4>>) {
         let (estimate, base) = self.corrected(x, sigma);
         (estimate, Some(base))
+    }
+
+    fn project(&self, estimate: Tensor<4>) -> Tensor<4> {
+        let full = self.config.compliance == Compliance::FULL;
+        let projected = self.directions.iter().filter(|_| full).find_map(|direction| direction.project(&estimate));
+        projected.unwrap_or(estimate)
     }
 
     fn visit_base(&mut self, visit: &mut Visitor<'_>) {

@@ -7,7 +7,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use crate::config::{Layers, SigmaData};
+use crate::config::{Config, Layers, SigmaData};
 use crate::edm2_file;
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
@@ -132,6 +132,12 @@ fn damaged(path: &Path, what: String) -> Error {
         .hint("the file is damaged or foreign: use another snapshot, or delete it and train again")
 }
 
+/// Whether no `auto` is left.
+fn is_resolved(config: &Config) -> bool {
+    matches!(config.data.sigma_data, SigmaData::Number(_))
+        && config.denoiser.scd.as_ref().is_none_or(|scd| matches!(scd.lambda, Lambda::Number(_)))
+}
+
 /// Weights to sample from, with all that is needed to use them.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
@@ -169,14 +175,39 @@ impl Snapshot {
             .map_err(|e| Error::input(&place, format!("the header's data description is broken: {e}")))?;
         let step = file.text("step", path)?.parse().unwrap_or(0);
         // What a written snapshot always has, and what building the model relies on.
-        let resolved = matches!(config.data.sigma_data, SigmaData::Number(_))
-            && config.denoiser.scd.as_ref().is_none_or(|scd| matches!(scd.lambda, Lambda::Number(_)));
         let n = data.fields.len();
-        if !resolved || n == 0 || data.grid.is_empty() || data.units.mean.len() != n || data.units.scale.len() != n {
+        if !is_resolved(&config)
+            || n == 0
+            || data.grid.is_empty()
+            || data.units.mean.len() != n
+            || data.units.scale.len() != n
+        {
             let problem = "expected the header of a trained model, found one with an `auto` left or units that do not fit its fields";
             return Err(Error::input(&place, problem));
         }
         Ok(Self { blueprint: Blueprint { config, data }, step, weights: file.tensors })
+    }
+
+    /// Changes settings (`a.b=c`) of the configuration; `place` names the snapshot in errors.
+    pub fn change(&mut self, settings: &[String], place: &Path) -> Result<()> {
+        let dial = "denoiser.scd.compliance";
+        if self.blueprint.config.denoiser.scd.is_none() && settings.iter().any(|s| s.trim_start().starts_with(dial)) {
+            let problem = format!("{} has no soft constraint that could be turned up or down", place.display());
+            return Err(Error::input(dial, problem).hint("`softly adapt` puts one on a trained denoiser"));
+        }
+        let place = place.display().to_string();
+        let mut layers = Layers::new().text(&self.blueprint.config.to_toml(), &place)?;
+        for setting in settings {
+            layers = layers.set(setting)?;
+        }
+        let config = layers.finish(&place)?;
+        if !is_resolved(&config) {
+            let problem =
+                "`auto` is found out in training: expected a number for data.sigma_data and denoiser.scd.lambda";
+            return Err(Error::input("--set", problem));
+        }
+        self.blueprint.config = config;
+        Ok(())
     }
 
     /// Gives the base denoiser of `model` these weights and freezes it; `place` names the snapshot in errors.

@@ -10,6 +10,7 @@ use std::time::Instant;
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
+use crate::compliance::Compliance;
 use crate::config::Config;
 use crate::dataset::Dataset;
 use crate::error::{Error, Result};
@@ -97,6 +98,7 @@ impl Training {
     /// Starts a training from scratch on `device`.
     pub fn new(config: &Config, dataset: Dataset, device: &Device) -> Result<Self> {
         dataset.check()?;
+        check_compliance(config)?;
         let blueprint = Blueprint::new(config, &dataset)?;
         let model = blueprint.build(&device.clone().autodiff())?;
         Ok(Self::of(blueprint, model, dataset, device))
@@ -114,6 +116,7 @@ impl Training {
     /// The frozen denoiser runs untracked, so a step costs little more than one evaluation of it.
     pub fn adapt(base: &Snapshot, place: &Path, config: &Config, dataset: Dataset, device: &Device) -> Result<Self> {
         dataset.check()?;
+        check_compliance(config)?;
         let blueprint = Blueprint::adapted(&base.blueprint, config, &dataset)?;
         let mut model = blueprint.build(&device.clone().autodiff())?;
         base.freeze_into(&mut model, place)?;
@@ -250,6 +253,18 @@ impl Training {
             }
         });
         Ok(())
+    }
+}
+
+/// Refuses to train a correction that is not applied as it is learned.
+fn check_compliance(config: &Config) -> Result<()> {
+    match &config.denoiser.scd {
+        Some(scd) if scd.compliance != Compliance::LEARNED => {
+            let problem = format!("{} is for trained models: training learns what 1 means", scd.compliance);
+            Err(Error::input("denoiser.scd.compliance", problem)
+                .hint("leave it out, and give it to `softly sample` or `softly eval`"))
+        }
+        _ => Ok(()),
     }
 }
 

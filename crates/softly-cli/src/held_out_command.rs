@@ -1,0 +1,144 @@
+//! `softly eval` of what held-out data tell of a model without drawing samples: what its constraint explains, and how well its
+//! learned parameters are known.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use softly::constraint::ParameterConfig;
+use softly::dataset::Dataset;
+use softly::device;
+use softly::error::{Error, Result};
+use softly::explained::{Directions, Explained, ExplainedReport};
+use softly::generate::Trained;
+use softly::held_out::HeldOut;
+use softly::parameter_interval::{ParameterInterval, ParameterIntervals, Verdict};
+use softly::reporter::Reporter;
+
+use crate::arguments::{MetricName, Sampling};
+use crate::commands::{STOP, catch_interrupt, print, print_json, settings_of};
+use crate::field_eval_command::data_of;
+use crate::progress::{Bar, say};
+
+/// Noise levels per sample for the interval of a parameter.
+const LEVELS: usize = 8;
+
+/// Whether a metric is one of these.
+pub fn measures(metric: MetricName) -> bool {
+    matches!(metric, MetricName::Explained | MetricName::Parameters)
+}
+
+/// Measures `metrics` of a model on the data of its run or of `data`.
+pub fn run(sampling: &Sampling, data: Option<&Path>, metrics: &[MetricName], json: bool) -> Result<()> {
+    if !metrics.iter().all(|&metric| measures(metric)) {
+        return Err(Error::input("--metrics", "`explained` and `parameters` are measured without samples")
+            .hint("ask for the other metrics in a run of their own"));
+    }
+    let device = device::by_name(&sampling.place.device)?;
+    let settings = settings_of(sampling, sampling.compliance);
+    let (trained, scd) = Trained::load_to_judge(&sampling.model, &settings, &device)?;
+    let data = data_of(&trained, data)?;
+    data.check()?;
+    let (model, blueprint) = (&trained.model, &trained.blueprint);
+    let constraint = model.constraint.as_ref().expect("what is judged has a constraint");
+    let indices: Vec<usize> = (0..data.valid_count().min(sampling.count as usize)).collect();
+    let values = Dataset::batch(&data.valid, &indices, data.sample_len(), data.grid.len(), &blueprint.data.units);
+    let held_out = HeldOut { values: &values, shape: data.shape(), units: &blueprint.data.units };
+    let batch = (sampling.batch as usize).min(64);
+    catch_interrupt();
+    let mut all = Map::new();
+    if metrics.contains(&MetricName::Explained) {
+        let has_weights = blueprint.config.denoiser.scd.is_some();
+        let directions = Directions::of(blueprint, &scd, has_weights, constraint, &data, &device)?;
+        let explained = Explained { batch, ..Explained::for_model(&blueprint.config) };
+        let bar = Bar::new((indices.len() * explained.sigmas.len()) as u64, "calls");
+        let report = explained.evaluate(
+            &*model.denoiser,
+            &directions,
+            held_out,
+            model.sigma_data,
+            sampling.seed,
+            &device,
+            &STOP,
+            &|calls| bar.advance(calls as u64),
+        )?;
+        bar.finish();
+        if scd.solve_for.is_none() && !data.grid.is_point() {
+            say("`newton` is left out: name the field to solve for, e.g. --set denoiser.scd.solve_for=p");
+        }
+        if !json {
+            print_explained(&report);
+        }
+        all.insert("explained".into(), json!(report));
+    }
+    if metrics.contains(&MetricName::Parameters) {
+        let parameters = blueprint.config.constraint.iter().flat_map(|constraint| constraint.parameters.values());
+        let learned = parameters.filter(|parameter| matches!(parameter, ParameterConfig::Learn { .. })).count();
+        if learned == 0 || blueprint.config.denoiser.scd.is_none() {
+            return Err(Error::input(trained.path.display(), "this run has learned no parameter of a constraint")
+                .hint("`softly adapt … --set constraint.parameters.NAME={learn=START}` learns one"));
+        }
+        let bar = Bar::new(indices.len() as u64, "samples");
+        let intervals = ParameterIntervals { levels: LEVELS, batch }.evaluate(
+            &*model.denoiser,
+            constraint,
+            &blueprint.config.objective,
+            held_out,
+            model.sigma_data,
+            sampling.seed,
+            &device,
+            &STOP,
+            &|samples| bar.advance(samples as u64),
+        )?;
+        bar.finish();
+        if !json {
+            print_intervals(&intervals);
+        }
+        all.insert("parameters".into(), json!(intervals));
+    }
+    if json {
+        print_json(&Value::Object(all));
+    }
+    Ok(())
+}
+
+fn print_explained(report: &ExplainedReport) {
+    print(&format!(
+        "share of the denoiser's error energy that the best multiple of each direction explains, on {} held-out samples (by chance {:.0e})",
+        report.count, report.chance
+    ));
+    let learned = report.levels.iter().any(|level| level.learned.is_some());
+    let names = || report.directions.iter().map(|kind| kind.name());
+    let mut head: Vec<String> = ["σ", "error"].map(String::from).to_vec();
+    head.extend(names().map(String::from).chain(["together".to_string()]));
+    if learned {
+        head.push("as learned".into());
+        let count = report.levels.first().map_or(0, |level| level.gamma.len());
+        head.extend(names().take(count).map(|name| format!("γ {name}")));
+    }
+    let row = |cells: &[String]| cells.iter().map(|cell| format!("{cell:>11}")).collect::<Vec<_>>().join(" ");
+    print(&row(&head));
+    let share = |share: &f64| format!("{:.1} %", 100.0 * share);
+    for level in &report.levels {
+        let mut cells = vec![format!("{:.3e}", level.sigma), format!("{:.2e}", level.error)];
+        cells.extend(level.alone.iter().chain([&level.span]).chain(&level.learned).map(share));
+        cells.extend(level.gamma.iter().map(|gamma| format!("{gamma:.3}")));
+        print(&row(&cells));
+    }
+}
+
+fn print_intervals(intervals: &[ParameterInterval]) {
+    for parameter in intervals {
+        let ParameterInterval { name, value, estimate, interval, verdict, count } = parameter;
+        let range = interval.map_or("unbounded".into(), |[low, high]| format!("{low:.5} to {high:.5}"));
+        let verdict = match (verdict, interval, estimate) {
+            (Verdict::Identified, Some([low, high]), _) => {
+                format!("identified to ± {:.2} %", 50.0 * (high - low) / value.abs())
+            }
+            (Verdict::Elsewhere, _, Some(estimate)) => {
+                format!("held-out data prefer {estimate:.5}: adapt longer, or γ makes up for it")
+            }
+            _ => "not identifiable: the denoising loss hardly depends on it".into(),
+        };
+        print(&format!("{name} = {value:.5}, 95 % interval {range} ({count} held-out samples): {verdict}"));
+    }
+}

@@ -1,0 +1,241 @@
+//! What a constraint can explain: the share of a denoiser's error energy along its directions, by noise level.
+//!
+//! With e = x0 − D₀(x; σ) on held-out data, the best multiple of a direction v (one number per noise level) takes away the share
+//! ⟨e, v⟩²/(⟨v, v⟩⟨e, e⟩) of ⟨e, e⟩, sums over all samples and nodes. Nothing is trained for it: it tells whether an equation is
+//! worth a training.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use burn::tensor::Device;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::constraint::SoftConstraint;
+use crate::dataset::Dataset;
+use crate::denoiser::{Denoiser, Precondition};
+use crate::denoising_loss::DenoisingLoss;
+use crate::direction::{Direction, DirectionKind};
+use crate::error::{Error, Result};
+use crate::held_out::HeldOut;
+use crate::model::Blueprint;
+use crate::normal_equations::NormalEquations;
+use crate::parameter::to_vec_f64;
+use crate::random::{Purpose, Stream};
+use crate::sampler::field_batch;
+use crate::scd::ScdConfig;
+
+/// How it is measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explained {
+    /// The noise levels.
+    pub sigmas: Vec<f64>,
+    /// Fields that go through the network at a time.
+    pub batch: usize,
+}
+
+/// The directions that are judged.
+pub struct Directions {
+    /// Name and direction, those that the model has weights for first.
+    pub all: Vec<(DirectionKind, Box<dyn Direction>)>,
+    /// How many the model has weights for.
+    pub learned: usize,
+}
+
+/// What is explained at one noise level.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExplainedLevel {
+    /// The noise level.
+    pub sigma: f64,
+    /// Root mean square of the base denoiser's error.
+    pub error: f64,
+    /// The share of its energy that each direction explains alone.
+    pub alone: Vec<f64>,
+    /// The multiple of each direction that does so.
+    pub best: Vec<f64>,
+    /// The share that all directions explain together.
+    pub span: f64,
+    /// The share that the model's own correction takes away; negative if it does harm. None without a correction.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub learned: Option<f64>,
+    /// Mean γ of each direction that the model has weights for.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub gamma: Vec<f64>,
+}
+
+/// What is explained.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExplainedReport {
+    /// The directions.
+    pub directions: Vec<DirectionKind>,
+    /// Each noise level, lowest first.
+    pub levels: Vec<ExplainedLevel>,
+    /// Held-out samples.
+    pub count: usize,
+    /// What one direction explains by chance: 1 over all numbers of all samples.
+    pub chance: f64,
+}
+
+impl Directions {
+    /// Those of `scd`, then all others that can be made of `constraint`, which is that of `blueprint`, all measured on the
+    /// training data. `newton` is made only with a field to solve for; a model of points has `gradient` alone. `trained` says
+    /// whether the model has weights for those of `scd`.
+    pub fn of(
+        blueprint: &Blueprint,
+        scd: &ScdConfig,
+        trained: bool,
+        constraint: &Arc<SoftConstraint>,
+        dataset: &Dataset,
+        device: &Device,
+    ) -> Result<Self> {
+        let mut kinds = scd.directions.clone();
+        let possible = |kind: DirectionKind| match kind {
+            DirectionKind::Gradient => true,
+            DirectionKind::Spectral => !blueprint.data.grid.is_point(),
+            DirectionKind::Newton => scd.solve_for.is_some(),
+        };
+        for kind in [DirectionKind::Gradient, DirectionKind::Spectral, DirectionKind::Newton] {
+            if possible(kind) && !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        let all = ScdConfig { directions: kinds.clone(), ..scd.clone() };
+        let mut directions = blueprint.directions(&all, constraint, device)?;
+        for direction in &mut directions {
+            direction.measure(dataset, &blueprint.data.units);
+        }
+        let learned = if trained { scd.directions.len() } else { 0 };
+        Ok(Self { all: kinds.into_iter().zip(directions).collect(), learned })
+    }
+}
+
+/// Sums over samples at one noise level.
+struct Sums {
+    products: NormalEquations,
+    /// ⟨e, e⟩ of the base and of the corrected estimate.
+    energy: [f64; 2],
+    gamma: Vec<f64>,
+}
+
+impl Explained {
+    /// About a dozen noise levels that suit a model of this configuration.
+    pub fn for_model(config: &Config) -> Self {
+        let DenoisingLoss { sigmas, batch } = DenoisingLoss::for_model(config, 12);
+        let every = sigmas.len().div_ceil(12).max(1);
+        Self { sigmas: sigmas.into_iter().step_by(every).collect(), batch }
+    }
+
+    /// What `directions` explain of the error of the denoiser below the soft constraint of `denoiser` (of `denoiser` itself if it
+    /// has none) on `data` whose standard deviation, normalised, is `sigma_data`.
+    ///
+    /// The noise is that of [`DenoisingLoss::evaluate`]. Batches run in parallel; `advance` is called with samples × levels done.
+    #[allow(clippy::too_many_arguments)]
+    pub fn evaluate(
+        &self,
+        denoiser: &dyn Denoiser,
+        directions: &Directions,
+        data: HeldOut<'_>,
+        sigma_data: f64,
+        seed: u64,
+        device: &Device,
+        stop: &AtomicBool,
+        advance: &(dyn Fn(usize) + Sync),
+    ) -> Result<ExplainedReport> {
+        data.check()?;
+        let indices: Vec<usize> = (0..data.count()).collect();
+        let chunks: Option<Vec<Vec<Sums>>> = indices
+            .par_chunks(self.batch.max(1))
+            .map(|chunk| {
+                let clean: Vec<f64> = chunk.iter().flat_map(|&i| data.sample(i)).collect();
+                let mut streams: Vec<Stream> =
+                    chunk.iter().map(|&i| Stream::new(seed, Purpose::ValidNoise, i as u64)).collect();
+                let at_level = |&sigma: &f64| {
+                    if stop.load(Ordering::Relaxed) {
+                        return None;
+                    }
+                    let noise = streams.iter_mut().flat_map(|stream| stream.normals(data.size()));
+                    let noisy = clean.iter().zip(noise).map(|(x, n)| x + sigma * n).collect();
+                    let sums = level_sums(denoiser, directions, &clean, noisy, sigma, sigma_data, data.shape, device);
+                    advance(chunk.len());
+                    Some(sums)
+                };
+                self.sigmas.iter().map(at_level).collect()
+            })
+            .collect();
+        let Some(chunks) = chunks else {
+            return Err(Error::Interrupted { hint: "nothing was written; run the same command again".into() });
+        };
+        let numbers = data.count() * data.size();
+        let level = |(k, &sigma): (usize, &f64)| {
+            let mut products = NormalEquations::new(directions.all.len());
+            let (mut energy, mut gamma) = ([0.0; 2], vec![0.0; directions.learned]);
+            for sums in chunks.iter().map(|levels| &levels[k]) {
+                products.add(&sums.products);
+                energy.iter_mut().zip(sums.energy).for_each(|(sum, term)| *sum += term);
+                gamma.iter_mut().zip(&sums.gamma).for_each(|(sum, term)| *sum += term / data.count() as f64);
+            }
+            let [base, corrected] = energy;
+            if !(base.is_finite() && corrected.is_finite()) {
+                let why = format!("the denoiser's error at σ = {sigma} is not finite");
+                return Err(Error::Failed { what: "measuring what is explained".into(), why });
+            }
+            let alone = |i: usize| products.only(i);
+            let each = 0..directions.all.len();
+            // A denoiser without error leaves nothing to explain.
+            let share = |explained: f64| if base > 0.0 { explained / base } else { 0.0 };
+            Ok(ExplainedLevel {
+                sigma,
+                error: (base / numbers as f64).sqrt(),
+                alone: each.clone().map(|i| share(alone(i).explained())).collect(),
+                best: each.map(|i| alone(i).solve()[0].unwrap_or(0.0)).collect(),
+                span: share(products.explained()),
+                learned: (directions.learned > 0).then(|| share(base - corrected)),
+                gamma,
+            })
+        };
+        Ok(ExplainedReport {
+            directions: directions.all.iter().map(|(kind, _)| *kind).collect(),
+            levels: self.sigmas.iter().enumerate().map(level).collect::<Result<_>>()?,
+            count: data.count(),
+            chance: 1.0 / numbers as f64,
+        })
+    }
+}
+
+/// Sums over the samples `clean` at noise level `sigma`, where they are `noisy`; both `[N, C, H, W]`.
+#[allow(clippy::too_many_arguments)]
+fn level_sums(
+    denoiser: &dyn Denoiser,
+    directions: &Directions,
+    clean: &[f64],
+    noisy: Vec<f64>,
+    sigma: f64,
+    sigma_data: f64,
+    shape: [usize; 3],
+    device: &Device,
+) -> Sums {
+    let n = clean.len() / shape.iter().product::<usize>();
+    let sigmas = vec![sigma; n];
+    let noisy = field_batch(noisy, shape, device);
+    let (estimate, base) = denoiser.denoise_with_base(noisy.clone(), &sigmas);
+    let base = base.unwrap_or_else(|| estimate.clone());
+    let at = vec![Precondition::new(sigma, sigma_data); n];
+    let columns: Vec<Vec<f64>> =
+        directions.all.iter().map(|(_, direction)| to_vec_f64(direction.at(&base, &sigmas, &at))).collect();
+    let error = |estimate| clean.iter().zip(to_vec_f64(estimate)).map(|(x, d)| x - d).collect::<Vec<f64>>();
+    let (base, corrected) = (error(base), error(estimate));
+    let energy = |error: &[f64]| error.iter().map(|e| e * e).sum();
+    let mut products = NormalEquations::new(columns.len());
+    products.add_products(&columns.iter().map(Vec::as_slice).collect::<Vec<_>>(), &base, 1.0);
+    let mut gamma = vec![0.0; directions.learned];
+    if directions.learned > 0
+        && let Some(weights) = denoiser.gamma(noisy, &sigmas)
+    {
+        let outputs = weights.dims()[1] / directions.learned;
+        for (i, value) in to_vec_f64(weights).into_iter().enumerate() {
+            gamma[i / outputs % directions.learned] += value / outputs as f64;
+        }
+    }
+    Sums { products, energy: [energy(&base), energy(&corrected)], gamma }
+}
