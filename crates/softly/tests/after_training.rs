@@ -107,7 +107,8 @@ const SMALL: [&str; 3] = ["data.count=8", "data.valid=4", "denoiser.backbone={ki
 
 #[test]
 fn full_compliance_projects_onto_the_equation() {
-    let scd = "denoiser.scd={directions=['newton'], solve_for='p', constant=[0.0], compliance='full'}";
+    let scd =
+        "denoiser.scd={directions=['newton'], solve_for='p', constant=[0.0], newton={floor={}}, compliance='full'}";
     let config = configured("darcy-demo", &[&SMALL[..], &[scd]].concat()).unwrap();
     let data = Dataset::from_config(&config).unwrap();
     let blueprint = Blueprint::new(&config, &data).unwrap();
