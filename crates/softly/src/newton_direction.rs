@@ -189,15 +189,10 @@ impl NewtonDirection {
     /// which is close to the least error (the least ‖R + Jδ‖ would neglect smooth errors, which a Laplacian hardly
     /// feels). It never diverges, whatever the estimate is like, and needs no symmetry.
     pub fn step(&self, base: &Tensor<4>) -> Tensor<3> {
-        self.step_above(base, 1.0)
-    }
-
-    /// The same with every floor times `share`.
-    fn step_above(&self, base: &Tensor<4>, share: f64) -> Tensor<3> {
         let linearised = self.constraint.linearised(self.equation, self.slot, base, |fields| {
             for &(slot, floor) in &self.floors {
                 if let TensorValue::Tensor(field) = &fields[slot] {
-                    fields[slot] = TensorValue::Tensor(smoothly_above(field.clone(), share * floor));
+                    fields[slot] = TensorValue::Tensor(smoothly_above(field.clone(), floor));
                 }
             }
         });
@@ -258,8 +253,7 @@ impl Direction for NewtonDirection {
 
     fn project(&self, estimate: &Tensor<4>) -> Option<Tensor<4>> {
         let [n, _, h, w] = estimate.dims();
-        // A nearly clean estimate needs its floors only to stay solvable: full ones would solve for a field that is not quite its own.
-        let step = |x: Tensor<4>| x.clone() + self.in_its_channel(self.step_above(&x, 0.1).reshape([n, 1, h, w]));
+        let step = |x: Tensor<4>| x.clone() + self.in_its_channel(self.step(&x).reshape([n, 1, h, w]));
         Some((0..PROJECTION).fold(estimate.clone(), |x, _| step(x)))
     }
 }
