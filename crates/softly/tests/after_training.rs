@@ -117,7 +117,7 @@ fn full_compliance_projects_onto_the_equation() {
     let (len, nodes) = (data.sample_len(), data.grid.len());
     let clean = Dataset::batch(&data.valid, &[0, 1, 2], len, nodes, &blueprint.data.units);
     let mut stream = Stream::new(2, Purpose::Metric, 0);
-    let noise = |i: usize| if i / nodes % 2 == 0 { 0.03 } else { 0.0 };
+    let noise = |i: usize| if (i / nodes).is_multiple_of(2) { 0.03 } else { 0.0 };
     let noisy = clean.iter().enumerate().map(|(i, &x)| f64::from(x) + noise(i) * stream.normal()).collect();
     let noisy = field_batch(noisy, model.shape, &cpu());
     let projected = model.denoiser.project(noisy.clone());
