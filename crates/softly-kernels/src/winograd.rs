@@ -295,13 +295,13 @@ pub(crate) fn convolve(shape: ConvShape, x: &[f32], filters: Filters, y: &mut [f
     if tile_rows == 0 {
         return;
     }
-    let threads = rayon::current_num_threads();
-    let count = (CHUNK / tiling.columns).clamp(1, tile_rows.div_ceil(threads));
-    let chunks = tile_rows.div_ceil(count);
+    // As many chunks for every thread, of nearly equal size.
+    let most = (CHUNK / tiling.columns).max(1);
+    let chunks = tile_rows.div_ceil(most).next_multiple_of(rayon::current_num_threads()).min(tile_rows);
     let (filters, y) = (&*transformed, &Shared::new(y));
     (0..chunks).into_par_iter().with_max_len(1).for_each(|chunk| {
-        let first = chunk * count;
-        let rows = TileRows { first, count: count.min(tile_rows - first) };
+        let [first, end] = [chunk, chunk + 1].map(|chunk| chunk * tile_rows / chunks);
+        let rows = TileRows { first, count: end - first };
         level.run(Outputs { shape, tiling, rows, x, filters, y });
     });
 }
