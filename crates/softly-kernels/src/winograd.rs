@@ -535,8 +535,7 @@ pub(crate) fn grad_weights(shape: ConvShape, x: &[f32], dy: &[f32], dw: &mut [f3
     // Every group of output channels transforms the input again, so there are no more of them than needed.
     let threads = rayon::current_num_threads();
     let blocks = outputs.div_ceil(CHANNELS);
-    let groups = if threads == 1 { 1 } else { threads.div_ceil(parts) };
-    let group = blocks.div_ceil(groups);
+    let group = blocks.div_ceil(threads.div_ceil(parts));
     let groups = blocks.div_ceil(group);
     let stride = inputs.next_multiple_of(MAX_LANES);
     let size = outputs * POINTS * stride;

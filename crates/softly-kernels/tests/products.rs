@@ -50,8 +50,9 @@ fn check_convolution(shape: ConvShape, taps: usize, forward: Kernel, grad_input:
         forward(shape, &x, &w, &mut y);
         grad_input(shape, &dy, &w, &mut dx);
         grad_weights(shape, &x, &dy, &mut dw);
-        // Minimal filtering of large filters loses a digit against direct sums.
-        let tolerance = if taps == 3 { 8e-6 } else { 2e-6 };
+        // Minimal filtering is less accurate than direct sums.
+        let minimal = taps == 3 && shape.inputs.min(shape.outputs) >= 8 && shape.height.min(shape.width) >= 4;
+        let tolerance = if minimal { 8e-6 } else { 2e-6 };
         assert_close("y", &y, &y_exact, tolerance);
         assert_close("dx", &dx, &dx_exact, tolerance);
         assert_close("dw", &dw, &dw_exact, tolerance);
