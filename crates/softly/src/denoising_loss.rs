@@ -16,10 +16,9 @@
 //! bounded is that of the stochastic reverse diffusion; for a denoiser that is not a score it differs from the
 //! deterministic flow's, so the bound may then lie on either side of the flow's likelihood.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use burn::tensor::Device;
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
@@ -31,8 +30,7 @@ use crate::objective::Weight;
 use crate::parameter::to_vec_f64;
 use crate::point_metrics::Summary;
 use crate::quadrature::integrate;
-use crate::random::{Purpose, Stream};
-use crate::sampler::{Sampler, field_batch};
+use crate::sampler::Sampler;
 use crate::units::Units;
 
 /// How the loss by noise level is measured.
@@ -124,8 +122,7 @@ impl DenoisingLoss {
 
     /// The loss of `denoiser` on `data` whose standard deviation, normalised, is `sigma_data`.
     ///
-    /// The noise of sample i is fixed by (seed, i, position of the level) and thus the same for every model. Batches
-    /// run in parallel; `advance` is called with samples × levels done.
+    /// The noise is that of `HeldOut::at_levels`; `advance` is called with samples × levels done.
     #[allow(clippy::too_many_arguments)]
     pub fn evaluate(
         &self,
@@ -138,38 +135,20 @@ impl DenoisingLoss {
         advance: &(dyn Fn(usize) + Sync),
     ) -> Result<DenoisingReport> {
         self.check()?;
-        data.check()?;
-        let indices: Vec<usize> = (0..data.count()).collect();
-        // Per sample, per level: ‖D − x0‖²/d.
-        let losses: Option<Vec<Vec<Vec<f64>>>> = indices
-            .par_chunks(self.batch)
-            .map(|chunk| {
-                let clean: Vec<f64> = chunk.iter().flat_map(|&i| data.sample(i)).collect();
-                let mut streams: Vec<Stream> =
-                    chunk.iter().map(|&i| Stream::new(seed, Purpose::ValidNoise, i as u64)).collect();
-                let mut losses = vec![Vec::new(); chunk.len()];
-                for &sigma in &self.sigmas {
-                    if stop.load(Ordering::Relaxed) {
-                        return None;
-                    }
-                    let noise = streams.iter_mut().flat_map(|stream| stream.normals(data.size()));
-                    let noisy = clean.iter().zip(noise).map(|(x, n)| x + sigma * n).collect();
-                    let estimate = denoiser.denoise(field_batch(noisy, data.shape, device), &vec![sigma; chunk.len()]);
-                    let estimate = to_vec_f64(estimate);
-                    let pairs = estimate.chunks(data.size()).zip(clean.chunks(data.size()));
-                    for (loss, (estimate, clean)) in losses.iter_mut().zip(pairs) {
-                        let squares: f64 = estimate.iter().zip(clean).map(|(e, c)| (e - c).powi(2)).sum();
-                        loss.push(squares / data.size() as f64);
-                    }
-                    advance(chunk.len());
-                }
-                Some(losses)
-            })
-            .collect();
-        let Some(losses) = losses else {
-            return Err(Error::Interrupted { hint: "nothing was written; run the same command again".into() });
+        // By batch and level ‖D − x0‖²/d of every sample.
+        let size = data.size();
+        let batches =
+            data.at_levels(&self.sigmas, self.batch, seed, device, stop, advance, |clean, noisy, sigma| {
+                let estimate = to_vec_f64(denoiser.denoise(noisy, &vec![sigma; clean.len() / size]));
+                let pairs = estimate.chunks(size).zip(clean.chunks(size));
+                let squares = pairs.map(|(e, c)| e.iter().zip(c).map(|(e, c)| (e - c).powi(2)).sum::<f64>());
+                squares.map(|sum| sum / size as f64).collect::<Vec<f64>>()
+            })?;
+        // Per sample, per level.
+        let of_batch = |levels: &Vec<Vec<f64>>| -> Vec<Vec<f64>> {
+            (0..levels[0].len()).map(|i| levels.iter().map(|level| level[i]).collect()).collect()
         };
-        let losses = losses.concat();
+        let losses: Vec<Vec<f64>> = batches.iter().flat_map(of_batch).collect();
         if let Some(bad) = losses.iter().position(|l| l.iter().any(|v| !v.is_finite())) {
             let why = format!("held-out sample {bad} has losses {:?}", losses[bad]);
             return Err(Error::Failed { what: "the denoising loss".into(), why });

@@ -5,10 +5,9 @@
 //! worth a training.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use burn::tensor::Device;
-use rayon::prelude::*;
+use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
@@ -22,8 +21,6 @@ use crate::held_out::HeldOut;
 use crate::model::Blueprint;
 use crate::normal_equations::NormalEquations;
 use crate::parameter::to_vec_f64;
-use crate::random::{Purpose, Stream};
-use crate::sampler::field_batch;
 use crate::scd::ScdConfig;
 
 /// How it is measured.
@@ -129,7 +126,7 @@ impl Explained {
     /// What `directions` explain of the error of the denoiser below the soft constraint of `denoiser` (of `denoiser` itself if it
     /// has none) on `data` whose standard deviation, normalised, is `sigma_data`.
     ///
-    /// The noise is that of [`DenoisingLoss::evaluate`]. Batches run in parallel; `advance` is called with samples × levels done.
+    /// The noise is that of `HeldOut::at_levels`; `advance` is called with samples × levels done.
     #[allow(clippy::too_many_arguments)]
     pub fn evaluate(
         &self,
@@ -142,30 +139,9 @@ impl Explained {
         stop: &AtomicBool,
         advance: &(dyn Fn(usize) + Sync),
     ) -> Result<ExplainedReport> {
-        data.check()?;
-        let indices: Vec<usize> = (0..data.count()).collect();
-        let chunks: Option<Vec<Vec<Sums>>> = indices
-            .par_chunks(self.batch.max(1))
-            .map(|chunk| {
-                let clean: Vec<f64> = chunk.iter().flat_map(|&i| data.sample(i)).collect();
-                let mut streams: Vec<Stream> =
-                    chunk.iter().map(|&i| Stream::new(seed, Purpose::ValidNoise, i as u64)).collect();
-                let at_level = |&sigma: &f64| {
-                    if stop.load(Ordering::Relaxed) {
-                        return None;
-                    }
-                    let noise = streams.iter_mut().flat_map(|stream| stream.normals(data.size()));
-                    let noisy = clean.iter().zip(noise).map(|(x, n)| x + sigma * n).collect();
-                    let sums = level_sums(denoiser, directions, &clean, noisy, sigma, sigma_data, data.shape, device);
-                    advance(chunk.len());
-                    Some(sums)
-                };
-                self.sigmas.iter().map(at_level).collect()
-            })
-            .collect();
-        let Some(chunks) = chunks else {
-            return Err(Error::Interrupted { hint: "nothing was written; run the same command again".into() });
-        };
+        let chunks = data.at_levels(&self.sigmas, self.batch, seed, device, stop, advance, |clean, noisy, sigma| {
+            level_sums(denoiser, directions, clean, noisy, sigma, sigma_data)
+        })?;
         let numbers = data.count() * data.size();
         let level = |(k, &sigma): (usize, &f64)| {
             let mut products = NormalEquations::new(directions.all.len());
@@ -204,20 +180,16 @@ impl Explained {
 }
 
 /// Sums over the samples `clean` at noise level `sigma`, where they are `noisy`; both `[N, C, H, W]`.
-#[allow(clippy::too_many_arguments)]
 fn level_sums(
     denoiser: &dyn Denoiser,
     directions: &Directions,
     clean: &[f64],
-    noisy: Vec<f64>,
+    noisy: Tensor<4>,
     sigma: f64,
     sigma_data: f64,
-    shape: [usize; 3],
-    device: &Device,
 ) -> Sums {
-    let n = clean.len() / shape.iter().product::<usize>();
+    let n = noisy.dims()[0];
     let sigmas = vec![sigma; n];
-    let noisy = field_batch(noisy, shape, device);
     let (estimate, base) = denoiser.denoise_with_base(noisy.clone(), &sigmas);
     let base = base.unwrap_or_else(|| estimate.clone());
     let at = vec![Precondition::new(sigma, sigma_data); n];

@@ -1,6 +1,13 @@
 //! Data that a model was not trained on, as its likelihood and its loss are measured on.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use burn::tensor::{Device, Tensor};
+use rayon::prelude::*;
+
 use crate::error::{Error, Result};
+use crate::random::{Purpose, Stream};
+use crate::sampler::field_batch;
 use crate::units::Units;
 
 /// Held-out samples in the network's normalised units.
@@ -37,6 +44,44 @@ impl HeldOut<'_> {
     pub fn physical_shift(&self) -> f64 {
         let scale = &self.units.scale;
         scale.iter().map(|s| s.abs().log2()).sum::<f64>() / scale.len() as f64
+    }
+
+    /// `measure(clean, noisy, σ)` of every batch of samples at every noise level of `sigmas`, by batch and level; `clean` and
+    /// `noisy` `[N, C, H, W]`.
+    ///
+    /// The noise of sample i is fixed by (seed, i, position of the level) and thus the same for every model and every
+    /// measure. Batches run in parallel; `advance` is called with samples × levels done.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn at_levels<T: Send>(
+        &self,
+        sigmas: &[f64],
+        batch: usize,
+        seed: u64,
+        device: &Device,
+        stop: &AtomicBool,
+        advance: &(dyn Fn(usize) + Sync),
+        measure: impl Fn(&[f64], Tensor<4>, f64) -> T + Sync,
+    ) -> Result<Vec<Vec<T>>> {
+        self.check()?;
+        let indices: Vec<usize> = (0..self.count()).collect();
+        let of_batch = |chunk: &[usize]| {
+            let clean: Vec<f64> = chunk.iter().flat_map(|&i| self.sample(i)).collect();
+            let mut streams: Vec<Stream> =
+                chunk.iter().map(|&i| Stream::new(seed, Purpose::ValidNoise, i as u64)).collect();
+            let at_level = |&sigma: &f64| {
+                if stop.load(Ordering::Relaxed) {
+                    return None;
+                }
+                let noise = streams.iter_mut().flat_map(|stream| stream.normals(self.size()));
+                let noisy = clean.iter().zip(noise).map(|(x, n)| x + sigma * n).collect();
+                let measured = measure(&clean, field_batch(noisy, self.shape, device), sigma);
+                advance(chunk.len());
+                Some(measured)
+            };
+            sigmas.iter().map(at_level).collect()
+        };
+        let measured: Option<Vec<Vec<T>>> = indices.par_chunks(batch.max(1)).map(of_batch).collect();
+        measured.ok_or_else(|| Error::Interrupted { hint: "nothing was written; run the same command again".into() })
     }
 
     /// Refuses no data, half samples, numbers that are not finite, and units of other channels.
