@@ -48,7 +48,7 @@ pub fn run(sampling: &Sampling, data: Option<&Path>, metrics: &[MetricName], jso
     let mut all = Map::new();
     if metrics.contains(&MetricName::Explained) {
         let has_weights = blueprint.config.denoiser.scd.is_some();
-        let directions = Directions::of(blueprint, &scd, has_weights, constraint, &data, &device)?;
+        let directions = Directions::of(blueprint, &scd, has_weights, constraint, &*model.denoiser, &data, &device)?;
         let explained = Explained { batch, ..Explained::for_model(&blueprint.config) };
         let bar = Bar::new((indices.len() * explained.sigmas.len()) as u64, "calls");
         let report = explained.evaluate(

@@ -490,11 +490,14 @@ impl Config {
                 let problem = format!("the constraint has no field `{name}`; it has {known}");
                 Err(Error::input("denoiser.scd.solve_for", problem).hint(hint.unwrap_or_default()))
             }
-            None if scd.directions.contains(&DirectionKind::Newton) => {
-                Err(Error::input("denoiser.scd.solve_for", "the direction `newton` needs a field to solve for")
-                    .hint(format!("name one of {known}")))
-            }
-            _ => Ok(()),
+            None => match scd.directions.iter().find(|kind| kind.solves()) {
+                Some(kind) => {
+                    let problem = format!("the direction `{}` needs a field to solve for", kind.name());
+                    Err(Error::input("denoiser.scd.solve_for", problem).hint(format!("name one of {known}")))
+                }
+                None => Ok(()),
+            },
+            Some(_) => Ok(()),
         }
     }
 

@@ -384,6 +384,11 @@ impl SoftConstraint {
         bound.max_pair((mean * 1e-3).clamp_min(1e-20)).recip()
     }
 
+    /// Whether a parameter of it is learned.
+    pub fn learns(&self) -> bool {
+        self.parameters.learn()
+    }
+
     /// Every formula's intermediate values.
     fn tapes(&self, algebra: &TensorAlgebra<'_>, inputs: &[TensorValue]) -> Vec<Tape<TensorValue>> {
         self.parts.iter().map(|part| part.program.forward(algebra, inputs)).collect()
@@ -451,7 +456,12 @@ impl SoftConstraint {
     }
 
     /// Adjoints per field → the gradient by channel `[N, C, H, W]`, in normalised units.
-    fn gather(&self, algebra: &TensorAlgebra<'_>, adjoints: Vec<Option<TensorValue>>, x: &Tensor<4>) -> Tensor<4> {
+    pub(crate) fn gather(
+        &self,
+        algebra: &TensorAlgebra<'_>,
+        adjoints: Vec<Option<TensorValue>>,
+        x: &Tensor<4>,
+    ) -> Tensor<4> {
         let [n, _, h, w] = x.dims();
         let mut channels: Vec<Option<Tensor<4>>> = vec![None; self.channels];
         for (field, adjoint) in self.fields.iter().zip(adjoints) {

@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use crate::dataset::Dataset;
-use crate::denoiser::Precondition;
+use crate::denoiser::{Denoiser, Precondition};
 use crate::parameter::Visitor;
 use crate::units::Units;
 
@@ -20,8 +20,9 @@ pub trait Direction: Send + Sync {
         None
     }
 
-    /// Measures on the training data, which `units` normalise, what the direction has to know of them.
-    fn measure(&mut self, _dataset: &Dataset, _units: &Units) {}
+    /// Measures on the training data, which `units` normalise, what the direction has to know of them and of the denoiser
+    /// `base` below it (below the soft constraint of `base` if it has one).
+    fn measure(&mut self, _base: &dyn Denoiser, _dataset: &Dataset, _units: &Units) {}
 
     /// Visits what was measured on the data and has to be saved with a model, see
     /// [`Parameters::visit`](crate::parameter::Parameters::visit). Most directions have nothing of the kind.
@@ -38,15 +39,23 @@ pub enum DirectionKind {
     Spectral,
     /// The step that solves the equation for one field.
     Newton,
+    /// The mean of the base's error given the equation.
+    Kalman,
 }
 
 impl DirectionKind {
+    /// Whether it needs a field that the equation is solved for.
+    pub fn solves(self) -> bool {
+        matches!(self, Self::Newton | Self::Kalman)
+    }
+
     /// The name in configurations and in snapshots.
     pub fn name(self) -> &'static str {
         match self {
             Self::Gradient => "gradient",
             Self::Spectral => "spectral",
             Self::Newton => "newton",
+            Self::Kalman => "kalman",
         }
     }
 }

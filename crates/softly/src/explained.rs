@@ -75,14 +75,15 @@ pub struct ExplainedReport {
 }
 
 impl Directions {
-    /// Those of `scd`, then all others that can be made of `constraint`, which is that of `blueprint`, all measured on the
-    /// training data. `newton` is made only with a field to solve for; a model of points has `gradient` alone. `trained` says
+    /// Those of `scd`, then all others that can be made of `constraint`, which is that of `blueprint`, all measured with
+    /// `denoiser` on the training data. `newton` and `kalman` are made only with a field to solve for; a model of points has `gradient` alone. `trained` says
     /// whether the model has weights for those of `scd`.
     pub fn of(
         blueprint: &Blueprint,
         scd: &ScdConfig,
         trained: bool,
         constraint: &Arc<SoftConstraint>,
+        denoiser: &dyn Denoiser,
         dataset: &Dataset,
         device: &Device,
     ) -> Result<Self> {
@@ -90,9 +91,9 @@ impl Directions {
         let possible = |kind: DirectionKind| match kind {
             DirectionKind::Gradient => true,
             DirectionKind::Spectral => !blueprint.data.grid.is_point(),
-            DirectionKind::Newton => scd.solve_for.is_some(),
+            DirectionKind::Newton | DirectionKind::Kalman => scd.solve_for.is_some(),
         };
-        for kind in [DirectionKind::Gradient, DirectionKind::Spectral, DirectionKind::Newton] {
+        for kind in [DirectionKind::Gradient, DirectionKind::Spectral, DirectionKind::Newton, DirectionKind::Kalman] {
             if possible(kind) && !kinds.contains(&kind) {
                 kinds.push(kind);
             }
@@ -100,7 +101,7 @@ impl Directions {
         let all = ScdConfig { directions: kinds.clone(), ..scd.clone() };
         let mut directions = blueprint.directions(&all, constraint, device)?;
         for direction in &mut directions {
-            direction.measure(dataset, &blueprint.data.units);
+            direction.measure(denoiser, dataset, &blueprint.data.units);
         }
         let learned = if trained { scd.directions.len() } else { 0 };
         Ok(Self { all: kinds.into_iter().zip(directions).collect(), learned })

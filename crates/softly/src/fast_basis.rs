@@ -115,6 +115,16 @@ impl Basis {
         [self.families.len(), self.rows, self.cols]
     }
 
+    /// The family of a channel.
+    pub fn family(&self, channel: usize) -> Family {
+        self.families[channel]
+    }
+
+    /// The basis of one channel alone.
+    pub fn of_channel(&self, channel: usize) -> Self {
+        Self { families: vec![self.families[channel]], ..self.clone() }
+    }
+
     /// The transform for tensors of the type and device of `like`.
     pub fn transform(&self, like: &Tensor<4>) -> Transform {
         let device = like.device().without_autodiff();

@@ -224,7 +224,11 @@ impl FieldStudy {
         let truth = self.equation.truth();
         let first = seed == self.seeds[0];
         let told: Vec<Told> = self.told.iter().copied().filter(|told| first || told.is_usual()).collect();
-        let mut vanilla = Variant::with_last_steps("vanilla", truth);
+        let as_sampled = |method: &str, told: Told| match first {
+            true => Variant::with_last_steps(method, told),
+            false => vec![Variant::plain(method, told)],
+        };
+        let mut vanilla = as_sampled("vanilla", truth);
         for &told in &told {
             let sweep = first && told.is_usual();
             for &scale in self.guidance() {
@@ -236,17 +240,27 @@ impl FieldStudy {
         }
         let mut cells = vec![Cell::new("vanilla", truth, seed, vanilla)];
         for &told in &told {
-            cells.push(Cell::new("scd", told, seed, Variant::with_last_steps("scd", told)));
-            if first && told.is_usual() {
-                cells.push(Cell::new("pidm", told, seed, Variant::with_last_steps("pidm", told)));
+            cells.push(Cell::new("scd", told, seed, as_sampled("scd", told)));
+            let ends = told == truth || told == self.most_wrong();
+            if first && (ends || told.is_usual() && self.scale == StudyScale::Paper) {
+                cells.push(Cell::new("pidm", told, seed, as_sampled("pidm", told)));
                 // Where the preset's `pidm` is a tuned one and there is time for another.
-                let swept = self.equation == Equation::Darcy && self.scale == StudyScale::Cpu;
-                if swept && (told == truth || told == self.most_wrong()) {
-                    let variants = Variant::with_last_steps("pidm-published", told);
-                    cells.push(Cell::new("pidm-published", told, seed, variants));
+                if self.equation == Equation::Darcy && self.scale == StudyScale::Cpu {
+                    cells.push(Cell::new("pidm-published", told, seed, as_sampled("pidm-published", told)));
                 }
             }
-            cells.push(self.adapted("adapt", told, seed, vec![Variant::plain("adapt", told)]));
+            let mut adapted = vec![Variant::plain("adapt", told)];
+            if first {
+                // The measured directions without a learned γ.
+                let constant = |gamma: f64| Variant {
+                    label: format!("post-hoc kalman {gamma}"),
+                    told,
+                    settings: vec![format!("denoiser.scd.constant=[0.0, 0.0, 0.0, {gamma:?}]")],
+                    full: false,
+                };
+                adapted.extend([0.5, 1.0].map(constant));
+            }
+            cells.push(self.adapted("adapt", told, seed, adapted));
             if told != truth && self.equation.let_learn(told).is_some() {
                 cells.push(self.adapted("adapt-learn", told, seed, vec![Variant::plain("adapt-learn", told)]));
             }

@@ -34,6 +34,7 @@ pub mod generators;
 pub mod gradient_direction;
 pub mod held_out;
 pub mod inspect;
+pub mod kalman_direction;
 pub mod likelihood;
 pub mod mlp;
 pub mod model;

@@ -15,6 +15,7 @@ use crate::denoiser::{Backbone, Denoiser, Edm};
 use crate::direction::{Direction, DirectionKind};
 use crate::error::{Error, Result};
 use crate::gradient_direction::{GradientDirection, automatic_lambda};
+use crate::kalman_direction::KalmanDirection;
 use crate::mlp::{LevelMlp, Mlp};
 use crate::newton_direction::{NewtonConfig, NewtonDirection};
 use crate::noise::NoiseDist;
@@ -234,6 +235,18 @@ impl Blueprint {
                 };
                 let direction = NewtonDirection::new(&newton, name, formulas, fields, grid, units)?;
                 Ok(Box::new(direction.sharing_parameters_of(constraint)))
+            }
+            DirectionKind::Kalman => {
+                let name = scd.solve_for.as_deref().unwrap_or_default();
+                Ok(Box::new(KalmanDirection::new(
+                    &scd.kalman,
+                    constraint.clone(),
+                    formulas,
+                    name,
+                    fields,
+                    grid,
+                    device,
+                )?))
             }
         }
     }

@@ -96,23 +96,12 @@ impl NewtonDirection {
         grid: &Grid,
         units: &Units,
     ) -> Result<Self> {
-        let slot_of = |key: &str, name: &str| {
-            constraint.fields.iter().position(|f| f == name).ok_or_else(|| {
-                let problem =
-                    format!("`{name}` is no field of the constraint; it has {}", constraint.fields.join(", "));
-                let hint = nearest(name, constraint.fields.iter().map(String::as_str));
-                let hint =
-                    hint.map_or_else(|| "name one of them".to_string(), |near| format!("did you mean `{near}`?"));
-                Error::input(format!("denoiser.scd.{key}"), problem).hint(hint)
-            })
-        };
-        let slot = slot_of("solve_for", solve_for)?;
         let floors = config.floor.iter().flatten().map(|(name, &floor)| {
             if !(floor.is_finite() && floor > 0.0) {
                 let problem = format!("expected a positive number for `{name}`, found {floor}");
                 return Err(Error::input("denoiser.scd.newton.floor", problem));
             }
-            Ok((slot_of("newton.floor", name)?, floor))
+            Ok((slot_of(constraint, "newton.floor", name)?, floor))
         });
         let floors = floors.collect::<Result<Vec<_>>>()?;
 
@@ -120,25 +109,7 @@ impl NewtonDirection {
             return Err(Error::input("denoiser.scd.newton.iterations", "expected at least 1, found 0"));
         }
         let as_given = SoftConstraint::new(constraint, channels, grid, units)?;
-        let equation = as_given.parts.iter().position(|part| part.program.uses(slot)).ok_or_else(|| {
-            let problem = format!("no residual contains `{solve_for}`");
-            Error::input("denoiser.scd.solve_for", problem)
-        })?;
-        let inner = match constraint.residuals()[equation].region {
-            Region::All => false,
-            Region::Interior => true,
-            region => {
-                let problem = format!(
-                    "the first residual with `{solve_for}` holds on {region:?} only, which does not determine a field"
-                );
-                let hint = "list the equation of the whole grid or its interior before boundary conditions";
-                return Err(Error::input("denoiser.scd.solve_for", problem).hint(hint));
-            }
-        };
-        if grid.rows < 4 || grid.cols < 4 {
-            let problem = format!("`newton` needs 4 nodes along each axis, the grid has {} × {}", grid.rows, grid.cols);
-            return Err(Error::input("denoiser.scd.directions", problem).hint("leave `newton` out"));
-        }
+        let (equation, slot, inner) = the_equation_of(solve_for, constraint, &as_given, grid, "newton")?;
 
         let mut own = constraint.clone();
         let given = constraint.stencils.get(solve_for).copied().unwrap_or(constraint.stencil);
@@ -189,7 +160,7 @@ impl NewtonDirection {
     /// which is close to the least error (the least ‖R + Jδ‖ would neglect smooth errors, which a Laplacian hardly
     /// feels). It never diverges, whatever the estimate is like, and needs no symmetry.
     pub fn step(&self, base: &Tensor<4>) -> Tensor<3> {
-        let linearised = self.constraint.linearised(self.equation, self.slot, base, |fields| {
+        let linearised = self.constraint.linearised(self.equation, base, |fields| {
             for &(slot, floor) in &self.floors {
                 if let TensorValue::Tensor(field) = &fields[slot] {
                     fields[slot] = TensorValue::Tensor(smoothly_above(field.clone(), floor));
@@ -203,7 +174,7 @@ impl NewtonDirection {
         let mut past: Vec<(Tensor<3>, Tensor<3>, Tensor<3>)> = Vec::with_capacity(self.iterations);
         for _ in 0..self.iterations {
             let mut search = residual.clone();
-            let mut image = preconditioner.apply(linearised.product(search.clone()));
+            let mut image = preconditioner.apply(linearised.product_of(self.slot, search.clone()));
             for (old, old_image, inverse) in &past {
                 let overlap = dot(&image, old_image) * inverse.clone();
                 search = search - old.clone() * overlap.clone();
@@ -279,28 +250,8 @@ impl Preconditioner {
     fn new(direction: &NewtonDirection, linearised: &Linearised<'_>, like: &Tensor<4>) -> Self {
         let grid = direction.constraint.grid();
         let (h, w) = (grid.rows, grid.cols);
-        let constant = |values: Vec<f64>| -> Tensor<3> {
-            let options = (&like.device().without_autodiff(), like.dtype());
-            Tensor::from_data(TensorData::new(values, [1, h, w]), options)
-        };
-        // J on waves of four nodes: with cos and sin of θ(i + j), θ = π/2, at every node cos·J cos + sin·J sin is the real part
-        // of J's symbol. First derivatives are odd and drop out; second differences leave −2/h² each, at mirrored and
-        // zero ends, too.
-        let wave = |phase: usize| -> Vec<f64> {
-            let value = |node: usize| [1.0, 0.0, -1.0, 0.0][(node / w + node % w + phase) % 4];
-            (0..grid.len()).map(value).collect()
-        };
-        let [cosine, sine] = [0, 1].map(|phase| {
-            let wave = constant(wave(phase));
-            linearised.product(wave.clone()) * wave
-        });
-        // J on constants: the zeroth-order coefficient (outermost nodes of a grid with zero ends see the ends, too).
-        let zeroth = linearised.product(constant(vec![1.0; grid.len()]));
-        let steepness = -2.0 * (grid.spacing(Axis::X).powi(-2) + grid.spacing(Axis::Y).powi(-2));
-        let c = (cosine + sine - zeroth.clone()) / steepness;
-        let sign = sum(c.clone()).detach().sign();
-        let mean_square = sum(c.clone() * c.clone()) / grid.len() as f64;
-        let size = (c.clone() * c + mean_square * 1e-4).clamp_min(1e-24).sqrt();
+        let constant = |values: Vec<f64>| constant(values, grid, like);
+        let Principal { size, sign, zeroth } = Principal::of(linearised, direction.slot, grid, like);
         let root = size.clone().sqrt().recip();
         let eigenvalues = constant(direction.eigenvalues.clone()).reshape([1, 1, h, w]);
         let modes = constant(direction.modes.clone()).reshape([1, 1, h, w]);
@@ -348,6 +299,103 @@ impl Preconditioner {
     }
 }
 
+/// The first residual of `compiled`, from `constraint`, that contains the field `solve_for`, the field's slot, and whether the
+/// residual holds in the interior only; `direction` is who asks.
+pub(crate) fn the_equation_of(
+    solve_for: &str,
+    constraint: &ConstraintConfig,
+    compiled: &SoftConstraint,
+    grid: &Grid,
+    direction: &str,
+) -> Result<(usize, usize, bool)> {
+    let slot = slot_of(constraint, "solve_for", solve_for)?;
+    let equation = compiled.parts.iter().position(|part| part.program.uses(slot)).ok_or_else(|| {
+        let problem = format!("no residual contains `{solve_for}`");
+        Error::input("denoiser.scd.solve_for", problem)
+    })?;
+    let inner = match constraint.residuals()[equation].region {
+        Region::All => false,
+        Region::Interior => true,
+        region => {
+            let problem = format!(
+                "the first residual with `{solve_for}` holds on {region:?} only, which does not determine a field"
+            );
+            let hint = "list the equation of the whole grid or its interior before boundary conditions";
+            return Err(Error::input("denoiser.scd.solve_for", problem).hint(hint));
+        }
+    };
+    if grid.rows < 4 || grid.cols < 4 {
+        let problem =
+            format!("`{direction}` needs 4 nodes along each axis, the grid has {} × {}", grid.rows, grid.cols);
+        return Err(Error::input("denoiser.scd.directions", problem).hint(format!("leave `{direction}` out")));
+    }
+    Ok((equation, slot, inner))
+}
+
+/// The place of the field `name` in `constraint`; `key` of the soft constraint named it.
+fn slot_of(constraint: &ConstraintConfig, key: &str, name: &str) -> Result<usize> {
+    constraint.fields.iter().position(|f| f == name).ok_or_else(|| {
+        let problem = format!("`{name}` is no field of the constraint; it has {}", constraint.fields.join(", "));
+        let hint = nearest(name, constraint.fields.iter().map(String::as_str));
+        let hint = hint.map_or_else(|| "name one of them".to_string(), |near| format!("did you mean `{near}`?"));
+        Error::input(format!("denoiser.scd.{key}"), problem).hint(hint)
+    })
+}
+
+/// What J = ∂R/∂u is locally, for one field u: c ∇²u + b u and first derivatives.
+pub(crate) struct Principal {
+    /// |c|, kept away from zero, `[N, H, W]`.
+    pub size: Tensor<3>,
+    /// Sign of the mean c, `[N, 1, 1]`.
+    pub sign: Tensor<3>,
+    /// b, `[N, H, W]`.
+    pub zeroth: Tensor<3>,
+}
+
+impl Principal {
+    /// The local coefficients of field `slot`.
+    pub fn of(linearised: &Linearised<'_>, slot: usize, grid: &Grid, like: &Tensor<4>) -> Self {
+        let waves = Waves::new(grid, like);
+        // With cos and sin of θ(i + j), θ = π/2, at every node cos·J cos + sin·J sin is the real part of J's symbol. First
+        // derivatives are odd and drop out; second differences leave −2/h² each, at mirrored and zero ends, too.
+        let [cosine, sine] = waves.pair.clone().map(|wave| linearised.product_of(slot, wave.clone()) * wave);
+        // J on constants: the zeroth-order coefficient (outermost nodes of a grid with zero ends see the ends, too).
+        let zeroth = linearised.product_of(slot, waves.constant);
+        let c = (cosine + sine - zeroth.clone()) / waves.laplacian;
+        let sign = sum(c.clone()).detach().sign();
+        let mean_square = sum(c.clone() * c.clone()) / grid.len() as f64;
+        let size = (c.clone() * c + mean_square * 1e-4).clamp_min(1e-24).sqrt();
+        Self { size, sign, zeroth }
+    }
+}
+
+/// Fields that show what an operator does locally, `[1, H, W]` each.
+pub(crate) struct Waves {
+    /// Cosine and sine of waves of four nodes along both axes.
+    pub pair: [Tensor<3>; 2],
+    /// Ones.
+    pub constant: Tensor<3>,
+    /// What the Laplacian multiplies the waves with.
+    pub laplacian: f64,
+}
+
+impl Waves {
+    pub fn new(grid: &Grid, like: &Tensor<4>) -> Self {
+        let wave = |phase: usize| {
+            let value = |node: usize| [1.0, 0.0, -1.0, 0.0][(node / grid.cols + node % grid.cols + phase) % 4];
+            constant((0..grid.len()).map(value).collect(), grid, like)
+        };
+        let laplacian = -2.0 * (grid.spacing(Axis::X).powi(-2) + grid.spacing(Axis::Y).powi(-2));
+        Self { pair: [wave(0), wave(1)], constant: constant(vec![1.0; grid.len()], grid, like), laplacian }
+    }
+}
+
+/// One number per node as a tensor `[1, H, W]` of the type and device of `like`.
+pub(crate) fn constant(values: Vec<f64>, grid: &Grid, like: &Tensor<4>) -> Tensor<3> {
+    let options = (&like.device().without_autodiff(), like.dtype());
+    Tensor::from_data(TensorData::new(values, [1, grid.rows, grid.cols]), options)
+}
+
 impl SoftConstraint {
     /// Whether residual `part` stays the same as a constant is added to field `slot`.
     fn ignores_constants(&self, part: usize, slot: usize) -> bool {
@@ -370,7 +418,7 @@ impl SoftConstraint {
 
 /// The eigenvalue of the second derivative along `axis` for each function of `family`; `None` for those that stand for
 /// nodes that keep their values.
-fn eigenvalues(family: Family, scheme: Scheme, grid: &Grid, axis: Axis) -> Vec<Option<f64>> {
+pub(crate) fn eigenvalues(family: Family, scheme: Scheme, grid: &Grid, axis: Axis) -> Vec<Option<f64>> {
     let n = grid.nodes(axis);
     let (analysis, synthesis) = (family.analysis(n), family.synthesis(n));
     let matrix = Matrix::on_grid(scheme, Order::Second, grid, axis);
@@ -391,12 +439,12 @@ fn smoothly_above(x: Tensor<3>, floor: f64) -> Tensor<3> {
 }
 
 /// Σ over nodes, `[N, H, W]` → `[N, 1, 1]`.
-fn sum(x: Tensor<3>) -> Tensor<3> {
+pub(crate) fn sum(x: Tensor<3>) -> Tensor<3> {
     let [n, h, w] = x.dims();
     x.reshape([n, h * w]).sum_dim(1).reshape([n, 1, 1])
 }
 
 /// Σ a b over nodes, `[N, 1, 1]`.
-fn dot(a: &Tensor<3>, b: &Tensor<3>) -> Tensor<3> {
+pub(crate) fn dot(a: &Tensor<3>, b: &Tensor<3>) -> Tensor<3> {
     sum(a.clone() * b.clone())
 }

@@ -71,6 +71,11 @@ impl RuntimeParameters {
         )
     }
 
+    /// Whether any is learned.
+    pub fn learn(&self) -> bool {
+        self.0.values().any(|source| matches!(source, Source::Learned(_)))
+    }
+
     /// The values in f64: means of drawn numbers.
     pub fn numbers(&self, algebra: &F64Algebra) -> Vec<Value> {
         self.resolve(

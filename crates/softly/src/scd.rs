@@ -16,6 +16,7 @@ use crate::denoiser::{Denoiser, Precondition, per_sample};
 use crate::direction::{Direction, DirectionKind};
 use crate::error::{Error, Result};
 pub use crate::gradient_direction::{Damping, Scale, automatic_lambda};
+use crate::kalman_direction::KalmanConfig;
 use crate::mlp::{EMBEDDING, TwoLayer, noise_embedding};
 use crate::newton_direction::NewtonConfig;
 use crate::parameter::{Parameters, Visitor};
@@ -94,6 +95,9 @@ pub struct ScdConfig {
     /// How the direction `newton` solves.
     #[serde(skip_serializing_if = "is_default")]
     pub newton: NewtonConfig,
+    /// How the direction `kalman` solves.
+    #[serde(skip_serializing_if = "is_default")]
+    pub kalman: KalmanConfig,
     /// Treat the directions as constants in training (ablation; wrong for residuals that are not linear).
     pub detach: bool,
     /// Keep the loss of the corrected estimate from the base denoiser: it learns from `objective.base_loss` alone, as if the
@@ -118,6 +122,7 @@ impl Default for ScdConfig {
             hidden: 100,
             rate: 1.0,
             newton: NewtonConfig::default(),
+            kalman: KalmanConfig::default(),
             detach: false,
             detach_base: false,
             compliance: Compliance::LEARNED,
@@ -138,8 +143,8 @@ impl ScdConfig {
     }
 }
 
-fn is_default(newton: &NewtonConfig) -> bool {
-    *newton == NewtonConfig::default()
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn as_learned(compliance: &Compliance) -> bool {
@@ -313,7 +318,7 @@ impl Denoiser for SoftlyConstrained {
     fn measure(&mut self, dataset: &Dataset, units: &Units) {
         self.base.measure(dataset, units);
         for direction in &mut self.directions {
-            direction.measure(dataset, units);
+            direction.measure(&*self.base, dataset, units);
         }
     }
 

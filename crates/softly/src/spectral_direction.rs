@@ -11,7 +11,7 @@ use softly_pde::grid::Grid;
 
 use crate::constraint::{ConstraintConfig, Region, SoftConstraint};
 use crate::dataset::Dataset;
-use crate::denoiser::{Precondition, per_sample};
+use crate::denoiser::{Denoiser, Precondition, per_sample};
 use crate::direction::Direction;
 use crate::fast_basis::{Basis, Family, data_spectrum};
 use crate::parameter::{AnyParameter, Parameter, Visitor};
@@ -72,7 +72,7 @@ impl Direction for SpectralDirection {
         smoothed * (per_sample(at.iter().map(|a| a.out), base) / rms)
     }
 
-    fn measure(&mut self, dataset: &Dataset, units: &Units) {
+    fn measure(&mut self, _base: &dyn Denoiser, dataset: &Dataset, units: &Units) {
         let (count, len, nodes) = (dataset.train_count(), dataset.sample_len(), dataset.grid.len());
         // Evenly spaced, so that a sorted file is covered as a whole.
         let chosen: Vec<usize> = (0..count).step_by(count.div_ceil(SPECTRUM_SAMPLES).max(1)).collect();

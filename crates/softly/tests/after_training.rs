@@ -288,7 +288,8 @@ fn a_true_equation_explains_what_a_wrong_one_does_not() {
         let constraint = Arc::new(blueprint.constraint().unwrap().unwrap());
         let newton = NewtonConfig { floor: Some(BTreeMap::new()), ..NewtonConfig::default() };
         let scd = ScdConfig { scale: Scale::Unit, solve_for: Some("p".into()), newton, ..ScdConfig::default() };
-        let directions = Directions::of(&blueprint, &scd, false, &constraint, &data, &cpu()).unwrap();
+        let directions =
+            Directions::of(&blueprint, &scd, false, &constraint, &Wrong(vec![0.0; 512]), &data, &cpu()).unwrap();
         // Not symmetric about the diagonal from source to sink, as the pressure is.
         let cosine = |i: usize| 0.1 * (std::f64::consts::PI * i as f64 / 15.0).cos();
         let error = (0..512).map(|i| if i < 256 { cosine(i / 16) - cosine(i % 16) } else { 0.0 }).collect();

@@ -7,12 +7,13 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use softly::config::Layers;
 use softly::constraint::{ConstraintConfig, Norm, ParameterConfig, Region, ResidualConfig, Residuals, SoftConstraint};
 use softly::dataset::Dataset;
-use softly::denoiser::Precondition;
+use softly::denoiser::{Denoiser, Precondition};
 use softly::direction::Direction;
 use softly::fast_basis::{Basis, Family, data_spectrum};
 use softly::generators::{Generator, Size};
+use softly::kalman_direction::{KalmanConfig, KalmanDirection};
 use softly::newton_direction::{NewtonConfig, NewtonDirection};
-use softly::parameter::to_vec_f64;
+use softly::parameter::{Parameters, Visitor, to_vec_f64};
 use softly::random::{Purpose, Stream};
 use softly::sampler::field_batch;
 use softly::snapshot::Snapshot;
@@ -238,6 +239,189 @@ fn the_spectral_direction_is_its_dense_formula() {
     }
 }
 
+/// The Kalman direction for `solve_for` with covariance e^`errors` `[2, H, W]`, mean misfit `mean` and variance e^`variance` `[H, W]`
+/// at every noise level.
+fn kalman(
+    (solve_for, iterations): (&str, usize),
+    law: &ConstraintConfig,
+    grid: &Grid,
+    units: &Units,
+    [errors, mean, variance]: [&dyn Fn(usize) -> f32; 3],
+) -> KalmanDirection {
+    let constraint = Arc::new(SoftConstraint::new(law, &names(law), grid, units).unwrap());
+    let config = KalmanConfig { iterations };
+    let mut direction = KalmanDirection::new(&config, constraint, law, solve_for, &names(law), grid, &cpu()).unwrap();
+    direction.visit("", &mut |name, parameter| {
+        let levels = parameter.shape()[0];
+        let at_one: Vec<f32> = match name {
+            "errors" => (0..2 * grid.len()).map(errors).collect(),
+            "misfit-mean" => (0..grid.len()).map(mean).collect(),
+            "misfit-variance" => (0..grid.len()).map(variance).collect(),
+            _ => panic!("{name}"),
+        };
+        parameter.set(at_one.repeat(levels));
+    });
+    direction
+}
+
+/// One that is not trivial in any part.
+fn some_kalman(on: (&str, usize), law: &ConstraintConfig, grid: &Grid, units: &Units) -> KalmanDirection {
+    let nodes = grid.len();
+    let errors = |i: usize| -1.5 - 3.0 * (i % nodes) as f32 / nodes as f32 + (i as f32).sin();
+    let mean = |i: usize| (1.7 * i as f32).sin();
+    let variance = |i: usize| (2.3 * i as f32).cos() - 1.0;
+    kalman(on, law, grid, units, [&errors, &mean, &variance])
+}
+
+#[test]
+fn the_kalman_direction_is_its_dense_formula() {
+    let grid = Grid::unit(6, 5);
+    for (law, field, channel) in [
+        (darcy_law(Scheme::Mirror, Norm::L2), "p", 0),
+        (darcy_law(Scheme::OneSided2, Norm::L2), "p", 0),
+        (helmholtz_law(2.0), "u", 1),
+    ] {
+        let units = small_units(channel);
+        let mut direction = some_kalman((field, 60), &law, &grid, &units);
+        let base = normals(1, 60);
+        let found = to_vec_f64(direction.step(&field_batch(base.clone(), [2, 6, 5], &cpu()), &[0.3]));
+
+        let constraint = SoftConstraint::new(&law, &names(&law), &grid, &units).unwrap();
+        let residual = |x: Vec<f64>| to_vec_f64(constraint.residuals(&field_batch(x, [2, 6, 5], &cpu()))[0].clone());
+        // Central differences are exact for formulas of second degree.
+        let column = |i: usize| -> Vec<f64> {
+            let [up, down] = [0.5, -0.5].map(|step| {
+                let moved = base.iter().enumerate().map(|(j, x)| if i == j { x + step } else { *x });
+                residual(moved.collect())
+            });
+            up.iter().zip(down).map(|(a, b)| a - b).collect()
+        };
+        let jacobian: Vec<Vec<f64>> = (0..60).map(column).collect();
+        let mut measured = BTreeMap::new();
+        direction.visit("", &mut |name, p| {
+            let values = p.values();
+            let at_one = values[..values.len() / p.shape()[0]].iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
+            measured.insert(name.to_string(), at_one);
+        });
+        let family = if field == "u" { Family::InnerSine } else { Family::Cosine };
+        let functions = dense_basis(family, 6, 5);
+        let smooth = |x: &[f64]| -> Vec<f64> {
+            let mut result = vec![0.0; 60];
+            for c in 0..2 {
+                for (k, function) in functions.iter().enumerate() {
+                    let coefficient: f64 = function.iter().zip(&x[c * 30..]).map(|(f, x)| f * x).sum();
+                    let weight = coefficient * measured["errors"][c * 30 + k].exp();
+                    result[c * 30..][..30].iter_mut().zip(function).for_each(|(r, f)| *r += weight * f);
+                }
+            }
+            result
+        };
+        // Rows of J, then J Σ Jᵀ + V.
+        let rows: Vec<Vec<f64>> = (0..30).map(|node| jacobian.iter().map(|column| column[node]).collect()).collect();
+        let smoothed: Vec<Vec<f64>> = rows.iter().map(|row| smooth(row)).collect();
+        let inner = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let mut system: Vec<Vec<f64>> =
+            rows.iter().map(|row| smoothed.iter().map(|s| inner(row, s)).collect()).collect();
+        for (node, row) in system.iter_mut().enumerate() {
+            row[node] += measured["misfit-variance"][node].exp();
+        }
+        let right = residual(base).iter().zip(&measured["misfit-mean"]).map(|(r, m)| m - r).collect();
+        let solution = solved(system, right);
+        // Outside its region the equation says nothing.
+        let counts = |node: usize| rows[node].iter().any(|v| *v != 0.0);
+        let expected: Vec<f64> = (0..60)
+            .map(|i| (0..30).filter(|&node| counts(node)).map(|node| smoothed[node][i] * solution[node]).sum())
+            .collect();
+        let error = relative_error(&found, &expected);
+        assert!(error < 1e-6, "{field}: {error}");
+    }
+}
+
+/// x with a x = b, by elimination with pivots.
+fn solved(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
+    let n = b.len();
+    for k in 0..n {
+        let pivot = (k..n).max_by(|&i, &j| a[i][k].abs().total_cmp(&a[j][k].abs())).unwrap();
+        a.swap(k, pivot);
+        b.swap(k, pivot);
+        for i in k + 1..n {
+            let factor = a[i][k] / a[k][k];
+            let (above, below) = a.split_at_mut(i);
+            below[0].iter_mut().zip(&above[k]).for_each(|(x, y)| *x -= factor * y);
+            b[i] -= factor * b[k];
+        }
+    }
+    for k in (0..n).rev() {
+        b[k] = (b[k] - (k + 1..n).map(|j| a[k][j] * b[j]).sum::<f64>()) / a[k][k];
+    }
+    b
+}
+
+/// A denoiser that does nothing: its error is the noise.
+struct Idle;
+
+impl Parameters for Idle {
+    fn visit(&mut self, _: &str, _: &mut Visitor<'_>) {}
+}
+
+impl Denoiser for Idle {
+    fn denoise(&self, x: Tensor<4>, _: &[f64]) -> Tensor<4> {
+        x
+    }
+}
+
+#[test]
+fn kalman_measures_errors_and_misfit_and_removes_what_the_equation_can_see() {
+    // The equation of the data is linear, and white errors of a known size are what the denoiser makes: theory says what
+    // is left. Told k = 4 in place of 1, the equation is wrong by 15 u.
+    for k in [1.0, 4.0] {
+        let generator =
+            Generator::Helmholtz { size: Size::Square(16), wave_number: 1.0, alpha: 2.0, tau: 3.0, zero_border: true };
+        let settings = ["data.count=600", "data.valid=32", "data.generator.size=16"];
+        let config = Layers::new().preset("helmholtz-demo").unwrap();
+        let config =
+            settings.into_iter().fold(config, |config, setting| config.set(setting).unwrap()).finish("test").unwrap();
+        let dataset = Dataset::from_config(&config).unwrap();
+        let (units, _) = dataset.units(&config);
+        let (law, grid) = (helmholtz_law(k), generator.grid());
+        let constraint = Arc::new(SoftConstraint::new(&law, &names(&law), &grid, &units).unwrap());
+        let kalman = KalmanConfig { iterations: 40 };
+        let mut direction =
+            KalmanDirection::new(&kalman, constraint.clone(), &law, "u", &names(&law), &grid, &cpu()).unwrap();
+        direction.measure(&Idle, &dataset, &units);
+        direction.visit("", &mut |name, p| {
+            let values = p.values();
+            let at_level = |level: usize| &values[level * values.len() / 16..(level + 1) * values.len() / 16];
+            let last = at_level(15).iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
+            if name == "errors" {
+                let mean = last.iter().map(|v| v.exp()).sum::<f64>() / last.len() as f64;
+                assert!((mean / 6400.0 - 1.0).abs() < 0.02, "{mean}");
+            }
+        });
+        let values = Dataset::batch(&dataset.valid, &(0..32).collect::<Vec<_>>(), 512, 256, &units);
+        let clean: Vec<f64> = values.into_iter().map(f64::from).collect();
+        let noise = normals(77, clean.len());
+        let left = |sigma: f64| {
+            let noisy: Vec<f64> = clean.iter().zip(&noise).map(|(x, z)| x + sigma * z).collect();
+            let step = to_vec_f64(direction.step(&field_batch(noisy.clone(), [2, 16, 16], &cpu()), &vec![sigma; 32]));
+            let error: Vec<f64> = noisy.iter().zip(&step).zip(&clean).map(|((y, d), x)| y + d - x).collect();
+            (rms(&error) / (sigma * rms(&noise))).powi(2)
+        };
+        // Of 512 numbers the right equation fixes 196, one per inner node.
+        let expected = 1.0 - 196.0 / 512.0;
+        if k == 1.0 {
+            for sigma in [0.01, 0.1, 1.0] {
+                let left = left(sigma);
+                assert!((left - expected).abs() < 0.02, "σ = {sigma}: {left} against {expected}");
+            }
+        } else {
+            // Where noise is larger than what is wrong the equation still tells as much, where it is smaller nothing.
+            let [small, large] = [0.01, 10.0].map(left);
+            assert!((large - expected).abs() < 0.02 && small < 1.001 && small > expected + 0.05, "{small}, {large}");
+        }
+    }
+}
+
 #[test]
 fn newton_solves_helmholtz_in_one_application() {
     for (size, k) in [(Size::Rectangle([24, 32]), 1.0), (Size::Rectangle([24, 32]), 4.0), (Size::Square(64), 1.0)] {
@@ -359,6 +543,8 @@ fn gradients_through_every_direction_match_finite_differences() {
     check_gradient("newton, Darcy", &|x| darcy.at(x, &sigma, &at), &x, shape);
     let helmholtz = newton(&solve_for("u", 3), &helmholtz_law(2.0), &grid, &small_units(1)).unwrap();
     check_gradient("newton, Helmholtz", &|x| helmholtz.at(x, &sigma, &at), &x, shape);
+    let darcy = some_kalman(("p", 5), &darcy_law(Scheme::OneSided2, Norm::L2), &grid, &small_units(0));
+    check_gradient("kalman, Darcy", &|x| darcy.at(x, &sigma, &at), &x, shape);
 }
 
 #[test]
@@ -388,7 +574,11 @@ fn a_sample_does_not_know_its_batch() {
     let law = darcy_law(Scheme::OneSided2, Norm::L2);
     let newton = newton(&solve_for("p", 5), &law, &grid, &small_units(0)).unwrap();
     let spectral = spectral(&law, vec![Family::Cosine; 2], &grid, &small_units(0));
-    let directions: [AtLevels<'_>; 2] = [&|x, s| newton.at(x, s, &levels(s)), &|x, s| spectral.at(x, s, &levels(s))];
+    let kalman = some_kalman(("p", 5), &law, &grid, &small_units(0));
+    let directions: [AtLevels<'_>; 3] =
+        [&|x, s| newton.at(x, s, &levels(s)), &|x, s| spectral.at(x, s, &levels(s)), &|x, s| {
+            kalman.at(x, s, &levels(s))
+        }];
     for direction in directions {
         let together = to_vec_f64(direction(&field_batch(values.clone(), [2, 9, 8], &cpu()), &sigma));
         for sample in 0..3 {
@@ -408,7 +598,9 @@ fn without_a_residual_there_is_no_direction() {
     let law = helmholtz_law(1.0);
     let newton = newton(&solve_for("u", 4), &law, &grid, &units).unwrap();
     let spectral = spectral(&law, vec![Family::Cosine; 2], &grid, &units);
-    for v in [newton.at(&zero, &[0.3], &levels(&[0.3])), spectral.at(&zero, &[0.3], &levels(&[0.3]))] {
+    let kalman = kalman(("u", 4), &law, &grid, &units, [&|_| 0.0, &|_| 0.0, &|_| -4.0]);
+    let directions: [&dyn Direction; 3] = [&newton, &spectral, &kalman];
+    for v in directions.map(|direction| direction.at(&zero, &[0.3], &levels(&[0.3]))) {
         assert!(to_vec_f64(v.clone()).iter().all(|v| *v == 0.0));
         let gradients = (v * 2.0).sum().backward();
         if let Some(gradient) = zero.grad(&gradients) {
@@ -437,21 +629,20 @@ fn whatever_the_estimate_is_the_directions_are_finite_and_bounded() {
             let config = NewtonConfig { floor, ..NewtonConfig::default() };
             let newton = newton(&(config, "p".into()), &law, &grid, &units).unwrap();
             let spectral = spectral(&law, vec![Family::Cosine; 2], &grid, &units);
-            for (newtons, limit) in [(true, 3.0 * at[0].out), (false, at[0].out)] {
+            let kalman = some_kalman(("p", 12), &law, &grid, &units);
+            let directions: [(&str, &dyn Direction, f64); 3] =
+                [("newton", &newton, 3.0), ("spectral", &spectral, 1.0), ("kalman", &kalman, 3.0)];
+            for (name, direction, limit) in directions {
                 let x = Tensor::<4>::from_data(data.clone(), (&cpu().autodiff(), DType::F32)).require_grad();
-                let v = if newtons { newton.at(&x, &sigma, &at) } else { spectral.at(&x, &sigma, &at) };
+                let v = direction.at(&x, &sigma, &at);
                 let gradient = x.grad(&v.clone().sum().backward()).unwrap();
                 for (i, g) in to_vec_f64(gradient).iter().enumerate() {
-                    assert!(
-                        g.is_finite(),
-                        "newton: {newtons}, sigma {}: gradient {g} of estimate {}",
-                        sigma[0],
-                        i / 512
-                    );
+                    assert!(g.is_finite(), "{name}, sigma {}: gradient {g} of estimate {}", sigma[0], i / 512);
                 }
                 for sample in to_vec_f64(v).chunks_exact(512) {
-                    let size = if newtons { rms(&sample[..256]) } else { rms(sample) };
-                    assert!(size.is_finite() && size <= limit * 1.001, "{size} of {limit}");
+                    // The Newton step is limited in its own channel.
+                    let size = if name == "newton" { rms(&sample[..256]) } else { rms(sample) };
+                    assert!(size.is_finite() && size <= limit * at[0].out * 1.001, "{name}: {size} of {limit}");
                 }
             }
         }

@@ -1,0 +1,306 @@
+//! The correction that a Kalman update makes when the equation is an observation: the error of the base denoiser has a known
+//! covariance Σ, and the equation says that R should be what it is on the data.
+//!
+//! δ = −Σ Jᵀ (J Σ Jᵀ + V)⁻¹ (R − m): for Gaussian errors and a linear equation the mean of the error given the equation, and all
+//! fields move, each as far as it is uncertain. The gradient is what is left of it with Σ and the inverse replaced by
+//! multiples of the identity, the Newton step with an uncertain solved field and all others exact.
+//!
+//! Three things are measured when a training starts: Σ, diagonal in a fast basis, is the spectrum of the frozen base's errors at
+//! every noise level; m and V are mean and variance of the told equation's residual on the data at every node. Where the
+//! equation is wrong in the same way for all data m knows, and where it is wrong otherwise V says how little it tells.
+
+use std::sync::Arc;
+
+use burn::tensor::{Device, Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+use softly_pde::grid::{Axis, Grid};
+
+use crate::constraint::{ConstraintConfig, SoftConstraint};
+use crate::constraint_jacobian::Linearised;
+use crate::dataset::Dataset;
+use crate::denoiser::{Denoiser, Precondition, per_sample};
+use crate::direction::Direction;
+use crate::error::{Error, Result};
+use crate::fast_basis::{Basis, Transform};
+use crate::newton_direction::{Principal, Waves, dot, eigenvalues, sum, the_equation_of};
+use crate::parameter::{AnyParameter, Parameter, Visitor, to_vec_f64};
+use crate::random::{Purpose, Stream};
+use crate::sampler::field_batch;
+use crate::spectral_direction::basis_of_data;
+use crate::units::Units;
+
+/// Noise levels at which the base's errors are measured, evenly spaced in ln σ between these.
+const LEVELS: usize = 16;
+const FIRST: f64 = 0.001;
+const LAST: f64 = 80.0;
+
+/// Samples whose errors are measured at every level: they pin a variance to 12 %.
+const SAMPLES: usize = 128;
+
+/// The largest RMS of the direction in units of c_out.
+const TRUST: f64 = 3.0;
+
+/// The Kalman direction, as configured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct KalmanConfig {
+    /// Conjugate-gradient iterations.
+    pub iterations: usize,
+}
+
+impl Default for KalmanConfig {
+    fn default() -> Self {
+        Self { iterations: 12 }
+    }
+}
+
+/// v = δ, limited to an RMS of 3 c_out.
+pub struct KalmanDirection {
+    constraint: Arc<SoftConstraint>,
+    equation: usize,
+    slot: usize,
+    /// Of the fields, one family per channel.
+    basis: Basis,
+    /// Of the residual.
+    residual_basis: Basis,
+    /// Eigenvalue of the Laplacian for every coefficient of the residual, `[H, W]`.
+    eigenvalues: Vec<f64>,
+    /// ln Σ, `[levels, C, H, W]`.
+    errors: Parameter<4>,
+    /// m, `[levels, 1, H, W]`.
+    misfit_mean: Parameter<4>,
+    /// ln V, `[levels, 1, H, W]`.
+    misfit_variance: Parameter<4>,
+    iterations: usize,
+}
+
+impl KalmanDirection {
+    /// The direction for the equation of `constraint`, compiled from `formulas`, that holds the field `solve_for`, on data whose
+    /// channels are `channels` on `grid`.
+    pub fn new(
+        config: &KalmanConfig,
+        constraint: Arc<SoftConstraint>,
+        formulas: &ConstraintConfig,
+        solve_for: &str,
+        channels: &[String],
+        grid: &Grid,
+        device: &Device,
+    ) -> Result<Self> {
+        if config.iterations == 0 {
+            return Err(Error::input("denoiser.scd.kalman.iterations", "expected at least 1, found 0"));
+        }
+        let (equation, slot, _) = the_equation_of(solve_for, formulas, &constraint, grid, "kalman")?;
+        let basis = basis_of_data(formulas, channels, grid);
+        let channel = constraint.fields[slot].channel;
+        let residual_basis = basis.of_channel(channel);
+        let family = basis.family(channel);
+        let scheme = formulas.stencils.get(solve_for).copied().unwrap_or(formulas.stencil);
+        let [along_x, along_y] = [Axis::X, Axis::Y].map(|axis| eigenvalues(family, scheme, grid, axis));
+        let value = |x: Option<f64>| x.unwrap_or(0.0);
+        let eigenvalues = along_x.iter().flat_map(|&x| along_y.iter().map(move |&y| value(x) + value(y))).collect();
+        let [c, h, w] = basis.shape();
+        Ok(Self {
+            constraint,
+            equation,
+            slot,
+            basis,
+            residual_basis,
+            eigenvalues,
+            errors: Parameter::fixed(vec![0.0; LEVELS * c * h * w], [LEVELS, c, h, w], device),
+            misfit_mean: Parameter::fixed(vec![0.0; LEVELS * h * w], [LEVELS, 1, h, w], device),
+            misfit_variance: Parameter::fixed(vec![0.0; LEVELS * h * w], [LEVELS, 1, h, w], device),
+            iterations: config.iterations,
+        })
+    }
+
+    /// The noise levels of `errors`.
+    fn levels() -> impl Iterator<Item = f64> {
+        (0..LEVELS).map(|l| FIRST * (LAST / FIRST).powf(l as f64 / (LEVELS - 1) as f64))
+    }
+
+    /// What was measured, at every sample's noise level, `[N, C, H, W]`: linear in ln σ between levels.
+    fn measured_at(&self, sigma: &[f64], measured: &Parameter<4>, like: &Tensor<4>) -> Tensor<4> {
+        let [_, c, h, w] = measured.get().dims();
+        let weights = sigma.iter().flat_map(|s| {
+            let place = (s / FIRST).ln() / (LAST / FIRST).ln() * (LEVELS - 1) as f64;
+            let place = place.clamp(0.0, (LEVELS - 1) as f64);
+            (0..LEVELS).map(move |l| (1.0 - (place - l as f64).abs()).max(0.0))
+        });
+        let weights = TensorData::new(weights.collect::<Vec<f64>>(), [sigma.len(), LEVELS]);
+        let weights: Tensor<2> = Tensor::from_data(weights, (&like.device().without_autodiff(), like.dtype()));
+        let measured = measured.get().cast(like.dtype()).reshape([LEVELS, c * h * w]);
+        weights.matmul(measured).reshape([sigma.len(), c, h, w])
+    }
+
+    /// δ `[N, C, H, W]`, not limited.
+    ///
+    /// Preconditioned conjugate gradients on (J Σ Jᵀ + V) y = −(R − m), then δ = Σ Jᵀ y. What is left of the equation, R − m + J δ, is
+    /// V y and the residual of the iterations.
+    pub fn step(&self, base: &Tensor<4>, sigma: &[f64]) -> Tensor<4> {
+        let [n, _, h, w] = base.dims();
+        let linearised = self.constraint.linearised(self.equation, base, |_| {});
+        let covariance = self.measured_at(sigma, &self.errors, base).exp();
+        let transform = self.basis.transform(base);
+        let smooth = |x: Tensor<4>| transform.fields(transform.coefficients(x) * covariance.clone());
+        let mean = self.measured_at(sigma, &self.misfit_mean, base).reshape([n, h, w]);
+        let variance = self.measured_at(sigma, &self.misfit_variance, base).exp().reshape([n, h, w]);
+        let preconditioner = Preconditioner::new(self, &linearised, &covariance, &variance, base);
+        let apply = |y: Tensor<3>| linearised.product(&smooth(linearised.transposed(y.clone()))) + y * variance.clone();
+        let mut residual = mean - linearised.residual();
+        let mut solution = residual.zeros_like();
+        let mut scaled = preconditioner.apply(residual.clone());
+        let mut search = scaled.clone();
+        let mut size = dot(&residual, &scaled);
+        for _ in 0..self.iterations {
+            let image = apply(search.clone());
+            // Zero only if there is nothing left to solve.
+            let length = size.clone() / dot(&search, &image).clamp_min(1e-18);
+            solution = solution + search.clone() * length.clone();
+            residual = residual - image * length;
+            scaled = preconditioner.apply(residual.clone());
+            let next = dot(&residual, &scaled);
+            search = scaled.clone() + search * (next.clone() / size.clamp_min(1e-18));
+            size = next;
+        }
+        smooth(linearised.transposed(solution.reshape([n, h, w])))
+    }
+}
+
+impl Direction for KalmanDirection {
+    fn at(&self, base: &Tensor<4>, sigma: &[f64], at: &[Precondition]) -> Tensor<4> {
+        let [n, c, h, w] = base.dims();
+        let step = self.step(base, sigma);
+        let mean_square = (step.clone() * step.clone()).reshape([n, c * h * w]).mean_dim(1).reshape([n, 1, 1, 1]);
+        let ratio = mean_square * per_sample(at.iter().map(|a| (TRUST * a.out).powi(-2)), base);
+        let ratio = ratio.clamp_max(1e18);
+        step * (ratio.clone() * ratio + 1.0).sqrt().sqrt().recip()
+    }
+
+    fn measure(&mut self, base: &dyn Denoiser, dataset: &Dataset, units: &Units) {
+        let (count, len, nodes) = (dataset.train_count(), dataset.sample_len(), dataset.grid.len());
+        let shape = self.basis.shape();
+        let chosen: Vec<usize> = (0..count).step_by(count.div_ceil(SAMPLES).max(1)).collect();
+        let device = self.errors.get().device();
+        let (mut errors, mut means, mut variances) = (Vec::new(), Vec::new(), Vec::new());
+        for (level, sigma) in Self::levels().enumerate() {
+            let (mut energy, mut misfit) = (Moments::new(len), Moments::new(nodes));
+            for indices in chosen.chunks(32) {
+                let clean = Dataset::batch(&dataset.train, indices, len, nodes, units);
+                let noise =
+                    indices.iter().flat_map(|&i| Stream::new(level as u64, Purpose::Metric, i as u64).normals(len));
+                let noisy = clean.iter().zip(noise).map(|(&x, z)| f64::from(x) + sigma * z).collect();
+                let (estimate, below) =
+                    base.denoise_with_base(field_batch(noisy, shape, &device), &vec![sigma; indices.len()]);
+                let estimate = below.unwrap_or(estimate).without_autodiff();
+                let error = field_batch(clean.into_iter().map(f64::from).collect(), shape, &device) - estimate.clone();
+                let linearised = self.constraint.linearised(self.equation, &estimate, |_| {});
+                misfit.add(&to_vec_f64((linearised.residual() + linearised.product(&error)).without_autodiff()));
+                energy.add(&to_vec_f64(self.basis.transform(&error).coefficients(error)));
+            }
+            errors.extend(energy.mean_squares().map(|square| square.max(1e-16).ln() as f32));
+            means.extend(misfit.means().map(|mean| if self.constraint.learns() { 0.0 } else { mean as f32 }));
+            variances.extend(misfit.variances().map(|variance| variance.max(1e-16).ln() as f32));
+        }
+        self.errors.set(errors);
+        self.misfit_mean.set(means);
+        self.misfit_variance.set(variances);
+    }
+
+    fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
+        visit(&format!("{prefix}errors"), &mut self.errors);
+        visit(&format!("{prefix}misfit-mean"), &mut self.misfit_mean);
+        visit(&format!("{prefix}misfit-variance"), &mut self.misfit_variance);
+    }
+}
+
+/// c Fᵀ D F c, the nearest thing to J Σ Jᵀ + V that a transform inverts: c is the coefficient of the solved field's Laplacian at
+/// every node, and D by coefficient what the energy of c⁻¹J on waves of that length makes of Σ, summed over fields.
+struct Preconditioner {
+    transform: Transform,
+    /// 1/c, `[N, H, W]`.
+    root: Tensor<3>,
+    /// 1/D, `[N, 1, H, W]`.
+    inverse: Tensor<4>,
+}
+
+impl Preconditioner {
+    fn new(
+        direction: &KalmanDirection,
+        linearised: &Linearised<'_>,
+        covariance: &Tensor<4>,
+        variance: &Tensor<3>,
+        like: &Tensor<4>,
+    ) -> Self {
+        let constraint = &direction.constraint;
+        let grid = constraint.grid();
+        let [n, _, h, w] = like.dims();
+        let Principal { size, sign, zeroth } = Principal::of(linearised, direction.slot, grid, like);
+        let root = size.recip();
+        let mean = |x: Tensor<3>| (sum(x) / grid.len() as f64).reshape([n, 1, 1, 1]);
+        let waves = Waves::new(grid, like);
+        let eigenvalues = crate::newton_direction::constant(direction.eigenvalues.clone(), grid, like);
+        let eigenvalues = eigenvalues.reshape([1, 1, h, w]);
+        let of_field = |slot: usize| covariance.clone().narrow(1, constraint.fields[slot].channel, 1);
+        let shifted = eigenvalues.clone() + mean(zeroth * root.clone() * sign);
+        let mut energy = shifted.clone() * shifted * of_field(direction.slot);
+        for slot in (0..constraint.fields.len()).filter(|&slot| slot != direction.slot) {
+            let energy_of = |wave: Tensor<3>| {
+                let image = linearised.product_of(slot, wave) * root.clone();
+                mean(image.clone() * image)
+            };
+            let [cosine, sine] = waves.pair.clone().map(energy_of);
+            let constant = energy_of(waves.constant.clone());
+            let slope = (cosine + sine - constant.clone()).clamp_min(0.0) / waves.laplacian;
+            energy = energy + (constant + slope * eigenvalues.clone()) * of_field(slot);
+        }
+        let rows = mean(variance.clone() * root.clone() * root.clone());
+        let energy = energy + rows;
+        let floor = energy.clone().reshape([n, h * w]).mean_dim(1).reshape([n, 1, 1, 1]) * 1e-6;
+        let inverse = (energy + floor).clamp_min(1e-18).recip();
+        Self { transform: direction.residual_basis.transform(like), root, inverse }
+    }
+
+    /// `[N, H, W]` both.
+    fn apply(&self, residual: Tensor<3>) -> Tensor<3> {
+        let [n, h, w] = residual.dims();
+        let scaled = (residual * self.root.clone()).reshape([n, 1, h, w]);
+        let coefficients = self.transform.coefficients(scaled) * self.inverse.clone();
+        self.transform.fields(coefficients).reshape([n, h, w]) * self.root.clone()
+    }
+}
+
+/// Running sums over samples.
+struct Moments {
+    count: f64,
+    sums: Vec<f64>,
+    squares: Vec<f64>,
+}
+
+impl Moments {
+    fn new(len: usize) -> Self {
+        Self { count: 0.0, sums: vec![0.0; len], squares: vec![0.0; len] }
+    }
+
+    /// Adds samples, row after row.
+    fn add(&mut self, samples: &[f64]) {
+        for sample in samples.chunks_exact(self.sums.len()) {
+            self.count += 1.0;
+            for ((sum, square), value) in self.sums.iter_mut().zip(&mut self.squares).zip(sample) {
+                *sum += value;
+                *square += value * value;
+            }
+        }
+    }
+
+    fn means(&self) -> impl Iterator<Item = f64> {
+        self.sums.iter().map(|sum| sum / self.count)
+    }
+
+    fn mean_squares(&self) -> impl Iterator<Item = f64> {
+        self.squares.iter().map(|square| square / self.count)
+    }
+
+    fn variances(&self) -> impl Iterator<Item = f64> {
+        self.mean_squares().zip(self.means()).map(|(square, mean)| (square - mean * mean).max(0.0))
+    }
+}
