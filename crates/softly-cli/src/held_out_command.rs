@@ -63,7 +63,7 @@ pub fn run(sampling: &Sampling, data: Option<&Path>, metrics: &[MetricName], jso
         )?;
         bar.finish();
         if scd.solve_for.is_none() && !data.grid.is_point() {
-            say("`newton` is left out: name the field to solve for, e.g. --set denoiser.scd.solve_for=p");
+            say("`newton` and `kalman` are left out: name the field to solve for, e.g. --set denoiser.scd.solve_for=p");
         }
         if !json {
             print_explained(&report);

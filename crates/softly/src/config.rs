@@ -171,6 +171,10 @@ pub struct TrainConfig {
     pub iterations: u64,
     /// Samples per step.
     pub batch: usize,
+    /// Parts that a batch is cut into. Each has its own way through the network and back, side by side as far as there are threads
+    /// and one after the other if not (which needs less memory); their gradients are added. The result does not depend on the number of threads.
+    #[serde(skip_serializing_if = "is_one")]
+    pub shares: usize,
     /// Learning rate.
     pub rate: f64,
     /// How the rate changes.
@@ -190,11 +194,16 @@ pub struct TrainConfig {
     pub checkpoint_every: u64,
 }
 
+fn is_one(shares: &usize) -> bool {
+    *shares == 1
+}
+
 impl Default for TrainConfig {
     fn default() -> Self {
         Self {
             iterations: 78_000,
             batch: 128,
+            shares: 1,
             rate: 1e-4,
             schedule: Schedule::Constant,
             adam: Adam { betas: [0.9, 0.999], eps: 1e-8 },

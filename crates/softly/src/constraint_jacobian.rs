@@ -4,7 +4,7 @@
 use burn::tensor::Tensor;
 use softly_pde::program::Tape;
 
-use crate::constraint::{Part, SoftConstraint, full};
+use crate::constraint::{Field, Part, SoftConstraint, full};
 use crate::tensor_algebra::{TensorAlgebra, TensorValue};
 
 /// One residual R of a constraint at given fields, and J = ∂R/∂x in normalised units.
@@ -51,7 +51,7 @@ impl Linearised<'_> {
     /// J·`direction` `[N, C, H, W]` → `[N, H, W]`, zero outside the residual's region.
     pub fn product(&self, direction: &Tensor<4>) -> Tensor<3> {
         let [n, _, h, w] = direction.dims();
-        let of_field = |(slot, field): (usize, &crate::constraint::Field)| {
+        let of_field = |(slot, field): (usize, &Field)| {
             let moved = direction.clone().narrow(1, field.channel, 1).reshape([n, h, w]) * field.scale;
             self.part.program.uses(slot).then(|| TensorValue::Tensor(moved))
         };

@@ -112,7 +112,8 @@ impl Ablation {
                         ("gradient", "['gradient']"),
                         ("spectral", "['spectral']"),
                         ("newton", "['newton']"),
-                        ("gradient newton", "['gradient', 'newton']"),
+                        ("kalman", "['kalman']"),
+                        ("without kalman", "['gradient', 'spectral', 'newton']"),
                     ] {
                         let setting = format!("denoiser.scd.directions={directions}");
                         cells.push(changed(adapt(), "adapt", what, &[&setting]));

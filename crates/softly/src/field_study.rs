@@ -265,6 +265,12 @@ impl FieldStudy {
                 cells.push(self.adapted("adapt-learn", told, seed, vec![Variant::plain("adapt-learn", told)]));
             }
         }
+        if first && self.scale != StudyScale::Demo && self.equation == Equation::Darcy {
+            // More starts of the learned parameter, from further away.
+            for start in [5.0, 20.0].map(Told::Value) {
+                cells.push(self.adapted("adapt-learn", start, seed, vec![Variant::plain("adapt-learn", start)]));
+            }
+        }
         if first && self.scale != StudyScale::Demo {
             for method in ["pidm-ddpm", "scd-paper", "scd-unit"] {
                 cells.push(Cell::new(method, truth, seed, vec![Variant::plain(method, truth)]));
@@ -434,19 +440,23 @@ mod tests {
             of(name).variants.iter().map(|v| path(v).file_name().unwrap().to_string_lossy().into_owned()).collect()
         };
         assert_eq!(of("vanilla-10-0").variants.len(), 3 + 4 * 9);
-        assert_eq!(of("vanilla-10-1").variants.len(), 3 + 4 * 2);
+        assert_eq!(of("vanilla-10-1").variants.len(), 1 + 4 * 2);
         assert_eq!(
-            files("vanilla-10-1")[..4],
+            files("vanilla-10-0")[..4],
             [
                 "eval-vanilla-10.json",
                 "eval-vanilla--σ_min-0.005-10.json",
                 "eval-vanilla--σ_min-0.01-10.json",
-                "eval-post-hoc-jacobi-2-10.json"
+                "eval-dps-0.00003-10.json"
             ]
         );
+        assert_eq!(
+            files("adapt-15-0"),
+            ["eval-adapt-15.json", "eval-post-hoc-kalman-0.5-15.json", "eval-post-hoc-kalman-1-15.json"]
+        );
+        assert_eq!(files("adapt-15-1"), ["eval-adapt-15.json"]);
         assert_eq!(files("scd-7.5-2")[0], "eval-scd-7.5.json");
-        for name in ["pidm-12.5-0", "pidm-published-10-0", "pidm-published-15-0", "pidm-ddpm-10-0", "adapt-learn-7.5-2"]
-        {
+        for name in ["pidm-10-0", "pidm-published-15-0", "pidm-ddpm-10-0", "adapt-learn-7.5-2", "adapt-learn-20-0"] {
             of(name);
         }
         assert!(cells.iter().all(|c| !c.method.starts_with("pidm") || c.seed == 0));

@@ -57,10 +57,17 @@ impl<'a> Judge<'a> {
         for &told in &usual {
             all.push(self.best_ratio(told, if told == truth { at_truth } else { elsewhere }));
         }
-        for (method, control) in [("scd", "post-hoc jacobi 2"), ("adapt", "post-hoc newton 0.3")] {
+        let controls = [("scd", "post-hoc jacobi 2"), ("adapt", "post-hoc newton 0.3"), ("adapt", "post-hoc kalman 1")];
+        for (method, control) in controls {
             all.extend(usual.iter().map(|&told| self.against_control(method, control, told)));
         }
-        all.push(self.likelihood(bits));
+        all.push(self.likelihood(&["scd"], bits));
+        for &told in &self.study.told {
+            all.push(self.adapted("adapt", told, if told == truth { 0.35 } else { 0.90 }));
+            all.push(self.adapted("adapt-learn", told, 0.40));
+        }
+        all.push(self.likelihood(&["adapt", "adapt-learn"], 0.02));
+        all.push(self.learned());
         if self.study.equation == Equation::Darcy {
             all.extend(self.pidm());
         }
@@ -110,12 +117,37 @@ impl<'a> Judge<'a> {
         Some(Target { what, target: target.into(), found, met })
     }
 
-    fn likelihood(&self, limit: f64) -> Option<Target> {
-        let scd = self.table.verdicts.iter().filter(|v| v.method == "scd" && v.told.is_usual());
-        let differences = scd.filter_map(|v| Some((v.likelihood_difference?, v.told)));
+    /// A frozen vanilla denoiser with corrections on top against itself.
+    fn adapted(&self, method: &str, told: Told, limit: f64) -> Option<Target> {
+        let vanilla = self.verdict("vanilla", self.study.equation.truth())?;
+        let (ratio, _, found) = self.ratio(self.verdict(method, told)?, vanilla);
+        let what = format!("{method} / vanilla residual, {}", self.study.equation.told(told));
+        Some(Target { what, target: format!("≤ {limit:.2}"), found, met: ratio <= limit })
+    }
+
+    /// Darcy's learned source strength: the one furthest from the truth over all starts and seeds.
+    fn learned(&self) -> Option<Target> {
+        let truth = match self.study.equation {
+            Equation::Darcy => self.study.equation.truth().number(),
+            Equation::Helmholtz => return None,
+        };
+        let off = |value: f64| (value / truth - 1.0).abs();
+        let learned = self.table.rows.iter().flat_map(|row| row.learned.iter().map(move |(_, value)| (*value, row)));
+        let (value, row) = learned.max_by(|(a, _), (b, _)| off(*a).total_cmp(&off(*b)))?;
+        Some(Target {
+            what: "learned f, the furthest from the truth over starts and seeds".into(),
+            target: format!("{truth} ± 1 %"),
+            found: format!("{value:.3}, from {}, seed {}", row.told.number(), row.seed),
+            met: off(value) <= 0.01,
+        })
+    }
+
+    fn likelihood(&self, methods: &[&str], limit: f64) -> Option<Target> {
+        let own = self.table.verdicts.iter().filter(|v| methods.contains(&v.method.as_str()) && v.told.is_usual());
+        let differences = own.filter_map(|v| Some((v.likelihood_difference?, v.told)));
         let ([mean, error], told) = differences.max_by(|(a, _), (b, _)| a[0].total_cmp(&b[0]))?;
         Some(Target {
-            what: "NLL of SCD − vanilla's, bits/dim, highest over what is told".into(),
+            what: format!("NLL of {} − vanilla's, bits/dim, highest over what is told", methods.join(" and ")),
             target: format!("≤ +{limit}"),
             found: format!("{mean:+.3} ± {:.3}, {}", 2.0 * error, self.study.equation.told(told)),
             met: mean <= limit,

@@ -67,6 +67,22 @@ pub struct Model {
     pub shape: [usize; 3],
 }
 
+impl Model {
+    /// Takes over every value of `other`, a model of the same blueprint, and what of it is frozen.
+    pub(crate) fn copy_weights(&mut self, other: &mut Self) {
+        let mut all = Vec::new();
+        other.denoiser.visit("", &mut |_, parameter| all.push((parameter.values(), parameter.trainable())));
+        let mut all = all.into_iter();
+        self.denoiser.visit("", &mut |_, parameter| {
+            let (values, trainable) = all.next().expect("models of one blueprint have the same parameters");
+            parameter.set(values);
+            if !trainable {
+                parameter.freeze();
+            }
+        });
+    }
+}
+
 impl Blueprint {
     /// Finds out every `auto` of `config` from the data.
     pub fn new(config: &Config, dataset: &Dataset) -> Result<Self> {
@@ -167,7 +183,8 @@ impl Blueprint {
                 let indexed = matches!(config.denoiser.backbone, BackboneConfig::LevelMlp { .. });
                 Box::new(Ddpm::new(backbone, levels, if indexed { Label::Index } else { Label::LogSigma }))
             }
-            None => Box::new(Edm::new(backbone, sigma_data)),
+            // Under autodiff training decides what runs side by side.
+            None => Box::new(Edm::new(backbone, sigma_data).side_by_side(*device == Device::flex())),
         };
         let denoiser = match (&config.denoiser.scd, &constraint) {
             (Some(scd), Some(constraint)) => {

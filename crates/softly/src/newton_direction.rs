@@ -215,11 +215,7 @@ impl Direction for NewtonDirection {
         let [n, _, h, w] = base.dims();
         let step = self.step(&base).reshape([n, 1, h, w]);
         let mean_square = (step.clone() * step.clone()).reshape([n, h * w]).mean_dim(1).reshape([n, 1, 1, 1]);
-        // step · (1 + (rms/limit)⁴)^(−1/4): smooth, within 1 % of the step up to a third of the limit's RMS and of the limit
-        // from three times it on. The bound keeps the fourth power finite in f32.
-        let ratio = mean_square * per_sample(at.iter().map(|a| (TRUST * a.out).powi(-2)), &base);
-        let ratio = ratio.clamp_max(1e18);
-        self.in_its_channel(step * (ratio.clone() * ratio + 1.0).sqrt().sqrt().recip())
+        self.in_its_channel(limited(step, mean_square, at))
     }
 
     fn project(&self, estimate: &Tensor<4>) -> Option<Tensor<4>> {
@@ -414,6 +410,17 @@ impl SoftConstraint {
         };
         largest_change(Value::Number(1.0)) <= 1e-9 * largest_change(field(count))
     }
+}
+
+/// A step `[N, C, H, W]` of the given mean square `[N, 1, 1, 1]`, limited to an RMS of 3 c_out.
+///
+/// step · (1 + (rms/limit)⁴)^(−1/4): smooth, within 1 % of the step up to a third of the limit's RMS and of the limit from three times
+/// it on.
+pub(crate) fn limited(step: Tensor<4>, mean_square: Tensor<4>, at: &[Precondition]) -> Tensor<4> {
+    let ratio = mean_square * per_sample(at.iter().map(|a| (TRUST * a.out).powi(-2)), &step);
+    // The bound keeps the fourth power finite in f32.
+    let ratio = ratio.clamp_max(1e18);
+    step * (ratio.clone() * ratio + 1.0).sqrt().sqrt().recip()
 }
 
 /// The eigenvalue of the second derivative along `axis` for each function of `family`; `None` for those that stand for

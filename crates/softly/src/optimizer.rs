@@ -4,6 +4,7 @@
 //! and its bytes are the checkpoint.
 
 use burn::tensor::Gradients;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use softly_kernels::adam::{self as kernels, AdamStep};
 use softly_kernels::norm::normalize_rows;
@@ -167,18 +168,9 @@ impl Optimizer {
         Self { slots, step: 0 }
     }
 
-    /// One step of Adam with learning rate `rate`, gradients clipped to `clip` in total norm; updates the model.
-    pub fn step(
-        &mut self,
-        model: &mut dyn Parameters,
-        gradients: &mut Gradients,
-        adam: Adam,
-        rate: f64,
-        clip: Option<f64>,
-        ema: Ema,
-    ) -> StepReport {
-        let mut all: Vec<Option<Vec<f32>>> = Vec::with_capacity(self.slots.len());
-        model.visit("", &mut |_, parameter| all.push(parameter.take_gradient(gradients)));
+    /// One step of Adam along `gradients` with learning rate `rate`, clipped to `clip` in total norm.
+    pub fn step(&mut self, gradients: GradientList, adam: Adam, rate: f64, clip: Option<f64>, ema: Ema) -> StepReport {
+        let mut all = gradients.0;
         let norm = |all: &[Option<Vec<f32>>]| all.iter().flatten().map(|g| squares(g)).sum::<f64>().sqrt();
         let mut gradient_norm = norm(&all);
         let mut replaced = 0;
@@ -220,13 +212,37 @@ impl Optimizer {
             }
             kernels::ema(keep, &slot.value, &mut slot.average);
         }
+        StepReport { gradient_norm, replaced }
+    }
+
+    /// Gives a model the weights that change.
+    pub fn write_into(&self, model: &mut dyn Parameters) {
         let mut slots = self.slots.iter();
         model.visit("", &mut |_, parameter| {
             if let Some(slot) = slots.next().filter(|slot| slot.trainable) {
                 parameter.set(slot.value.clone());
             }
         });
-        StepReport { gradient_norm, replaced }
+    }
+}
+
+/// The gradients of a model's parameters in its order, `None` where the loss does not depend on one.
+pub struct GradientList(Vec<Option<Vec<f32>>>);
+
+impl GradientList {
+    /// Those of `model` in `gradients`.
+    pub fn of(model: &mut dyn Parameters, gradients: &mut Gradients) -> Self {
+        let mut all = Vec::new();
+        model.visit("", &mut |_, parameter| all.push(parameter.take_gradient(gradients)));
+        Self(all)
+    }
+
+    /// Adds those of the same model on other data.
+    pub fn add(&mut self, other: Self) {
+        self.0.par_iter_mut().zip(other.0).for_each(|(sum, other)| match (sum, other) {
+            (Some(sum), Some(other)) => sum.iter_mut().zip(&other).for_each(|(a, b)| *a += b),
+            (sum, other) => *sum = sum.take().or(other),
+        });
     }
 }
 
@@ -291,7 +307,9 @@ mod tests {
         let (mut x, mut m, mut v) = (3.0f64, 0.0, 0.0);
         for step in 1..=300 {
             let loss = (model.0.get() - 1.0).powi_scalar(2).sum();
-            optimizer.step(&mut model, &mut loss.backward(), adam, 0.05, None, Ema::Constant { decay: 0.9 });
+            let gradients = GradientList::of(&mut model, &mut loss.backward());
+            optimizer.step(gradients, adam, 0.05, None, Ema::Constant { decay: 0.9 });
+            optimizer.write_into(&mut model);
             let g = 2.0 * (x - 1.0);
             m = 0.9 * m + 0.1 * g;
             v = 0.999 * v + 0.001 * g * g;
@@ -310,8 +328,8 @@ mod tests {
         let adam = Adam { betas: [0.0, 0.0], eps: 1.0 };
         // d/dx √x is infinite at 0.
         let loss = model.0.get().sqrt().sum() * 8.0;
-        let report =
-            optimizer.step(&mut model, &mut loss.backward(), adam, 1.0, Some(1.0), Ema::Constant { decay: 0.9 });
+        let gradients = GradientList::of(&mut model, &mut loss.backward());
+        let report = optimizer.step(gradients, adam, 1.0, Some(1.0), Ema::Constant { decay: 0.9 });
         assert_eq!(report.replaced, 1);
         assert!((report.gradient_norm - 2.0).abs() < 1e-6);
         assert_eq!(optimizer.slots[0].value, [0.0, 3.5]);

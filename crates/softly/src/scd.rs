@@ -71,7 +71,7 @@ pub enum GammaOutput {
 pub struct ScdConfig {
     /// What the correction moves along; γ has a part for each.
     pub directions: Vec<DirectionKind>,
-    /// The field that the direction `newton` solves the equation for.
+    /// The field that the directions `newton` and `kalman` solve the equation for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub solve_for: Option<String>,
     /// How the direction `gradient` is scaled.

@@ -110,7 +110,14 @@ impl TensorFile {
     /// The place of tensor `name`, which must have `shape`.
     pub fn find(&self, name: &str, shape: &[usize], path: &Path) -> Result<usize> {
         let Some(at) = self.tensors.iter().position(|(n, _, _)| n == name) else {
-            return Err(Error::input(path.display(), format!("tensor `{name}` is missing")));
+            let problem = Error::input(path.display(), format!("tensor `{name}` is missing"));
+            let measured = ["spectral.", "kalman."].iter().any(|direction| name.contains(direction));
+            return Err(if measured {
+                problem
+                    .hint("the direction knows what was measured on the data when it was trained: run `softly adapt`")
+            } else {
+                problem
+            });
         };
         let found = &self.tensors[at].1;
         // A scalar may be stored without an axis, as PyTorch does.

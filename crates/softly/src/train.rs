@@ -8,15 +8,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use burn::tensor::{Device, Tensor, TensorData};
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::compliance::Compliance;
 use crate::config::Config;
 use crate::dataset::Dataset;
+use crate::direction::DirectionKind;
 use crate::error::{Error, Result};
 use crate::files::{make_folder, read_text, write_text};
 use crate::model::{Blueprint, Model};
-use crate::optimizer::{Optimizer, Slot};
+use crate::objective::Objective;
+use crate::optimizer::{GradientList, Optimizer, Slot};
 use crate::random::{Purpose, Stream};
 use crate::snapshot::{Snapshot, TensorFile};
 
@@ -62,12 +65,75 @@ pub struct Training {
     pub blueprint: Blueprint,
     /// The model with its current weights.
     pub model: Model,
+    /// The same model again for every further share of a batch: a graph of its own, so that shares do not wait for one another.
+    twins: Vec<Model>,
     /// Weights, moments and averages.
     pub optimizer: Optimizer,
     dataset: Dataset,
     device: Device,
     order: Order,
     sums: Sums,
+}
+
+/// A part of a batch.
+struct Share<'a> {
+    /// `[n, C, H, W]`.
+    clean: &'a [f32],
+    /// `[n, C, H, W]`.
+    noise: &'a [f32],
+    sigma: &'a [f64],
+    /// n over the size of the batch.
+    weight: f64,
+    shape: [usize; 3],
+}
+
+/// The numbers of a [`Loss`](crate::objective::Loss).
+struct Terms {
+    data: f64,
+    base: Option<f64>,
+    residual: Option<f64>,
+}
+
+impl<'a> Share<'a> {
+    /// A batch in `count` parts of nearly the same size.
+    fn cut(clean: &'a [f32], noise: &'a [f32], sigma: &'a [f64], count: usize, shape: [usize; 3]) -> Vec<Self> {
+        let (len, batch) = (shape.iter().product::<usize>(), sigma.len());
+        let part = |i: usize| {
+            let [first, last] = [i, i + 1].map(|i| i * batch / count);
+            Self {
+                clean: &clean[first * len..last * len],
+                noise: &noise[first * len..last * len],
+                sigma: &sigma[first..last],
+                weight: (last - first) as f64 / batch as f64,
+                shape,
+            }
+        };
+        (0..count).map(part).collect()
+    }
+
+    /// Its part of the batch's loss, and the gradients of that.
+    fn gradients(self, model: &mut Model, objective: &Objective, device: &Device) -> (Terms, GradientList) {
+        let [c, h, w] = self.shape;
+        let field = |values: &[f32]| -> Tensor<4> {
+            Tensor::from_data(TensorData::new(values.to_vec(), [self.sigma.len(), c, h, w]), device)
+        };
+        let (clean, noise) = (field(self.clean), field(self.noise));
+        let (constraint, sigma_data) = (model.constraint.as_deref(), model.sigma_data);
+        let loss = objective.loss(&*model.denoiser, constraint, clean, noise, self.sigma, sigma_data);
+        let total = if self.weight == 1.0 { loss.total() } else { loss.total() * self.weight };
+        let mut gradients = total.backward();
+        let number = |t: Tensor<1>| self.weight * f64::from(t.into_scalar::<f32>());
+        let terms = Terms { data: number(loss.data), base: loss.base.map(number), residual: loss.residual.map(number) };
+        (terms, GradientList::of(&mut *model.denoiser, &mut gradients))
+    }
+}
+
+impl Terms {
+    fn add(&mut self, other: &Self) {
+        let sum = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a + b);
+        self.data += other.data;
+        (self.base, self.residual) = (sum(self.base, other.base), sum(self.residual, other.residual));
+    }
 }
 
 /// The order of the data: every epoch a new permutation.
@@ -99,16 +165,32 @@ impl Training {
     pub fn new(config: &Config, dataset: Dataset, device: &Device) -> Result<Self> {
         dataset.check()?;
         check_compliance(config)?;
+        if config.denoiser.scd.as_ref().is_some_and(|scd| scd.directions.contains(&DirectionKind::Kalman)) {
+            let problem = "`kalman` knows the errors of a trained denoiser, and here is none yet";
+            return Err(Error::input("denoiser.scd.directions", problem)
+                .hint("train without it, then put it on top: `softly adapt`"));
+        }
         let blueprint = Blueprint::new(config, &dataset)?;
         let model = blueprint.build(&device.clone().autodiff())?;
-        Ok(Self::of(blueprint, model, dataset, device))
+        Self::of(blueprint, model, dataset, device)
     }
 
-    fn of(blueprint: Blueprint, mut model: Model, dataset: Dataset, device: &Device) -> Self {
+    fn of(blueprint: Blueprint, mut model: Model, dataset: Dataset, device: &Device) -> Result<Self> {
+        let train = &blueprint.config.train;
+        if !(1..=train.batch).contains(&train.shares) {
+            let problem = format!("expected 1 to {}, the size of a batch, found {}", train.batch, train.shares);
+            return Err(Error::input("train.shares", problem));
+        }
         model.denoiser.measure(&dataset, &blueprint.data.units);
+        let twin = |_| {
+            let mut twin = blueprint.build(&device.clone().autodiff())?;
+            twin.copy_weights(&mut model);
+            Ok(twin)
+        };
+        let twins = (1..train.shares).map(twin).collect::<Result<_>>()?;
         let optimizer = Optimizer::new(&mut *model.denoiser);
         let device = device.clone();
-        Self { blueprint, model, optimizer, dataset, device, order: Order::default(), sums: Sums::default() }
+        Ok(Self { blueprint, model, twins, optimizer, dataset, device, order: Order::default(), sums: Sums::default() })
     }
 
     /// Starts a training of the soft constraint alone, on top of the frozen denoiser of `base`; `place` names it in errors.
@@ -120,7 +202,7 @@ impl Training {
         let blueprint = Blueprint::adapted(&base.blueprint, config, &dataset)?;
         let mut model = blueprint.build(&device.clone().autodiff())?;
         base.freeze_into(&mut model, place)?;
-        let training = Self::of(blueprint, model, dataset, device);
+        let training = Self::of(blueprint, model, dataset, device)?;
         if !training.optimizer.slots.iter().any(|slot| slot.trainable) {
             return Err(Error::input("denoiser.scd.constant", "constant weights leave nothing to train")
                 .hint("leave them out, or let a parameter of the constraint be learned"));
@@ -141,29 +223,25 @@ impl Training {
         let mut stream = Stream::new(train.seed, Purpose::TrainNoise, step);
         let sigma = config.objective.noise.sample(train.batch, &mut stream);
         let noise: Vec<f32> = (0..clean.len()).map(|_| stream.normal() as f32).collect();
-        let field = |values: Vec<f32>| -> Tensor<4> {
-            let [c, h, w] = shape;
-            Tensor::from_data(TensorData::new(values, [train.batch, c, h, w]), &self.device)
-        };
-        let (clean, noise) = (field(clean), field(noise));
-        let loss = config.objective.loss(
-            &*self.model.denoiser,
-            self.model.constraint.as_deref(),
-            clean,
-            noise,
-            &sigma,
-            self.model.sigma_data,
-        );
-        let mut gradients = loss.total().backward();
-        let number = |t: Tensor<1>| f64::from(t.into_scalar::<f32>());
-        let (data, base, residual) = (number(loss.data), loss.base.map(number), loss.residual.map(number));
+        let shares = Share::cut(&clean, &noise, &sigma, train.shares, shape);
+        let models: Vec<&mut Model> = std::iter::once(&mut self.model).chain(&mut self.twins).collect();
+        let (device, objective) = (&self.device, &config.objective);
+        let work = |(model, share): (&mut Model, Share<'_>)| share.gradients(model, objective, device);
+        let results: Vec<(Terms, GradientList)> = models.into_par_iter().zip(shares).map(work).collect();
+        let added = results.into_iter().reduce(|(mut terms, mut gradients), (other_terms, other)| {
+            terms.add(&other_terms);
+            gradients.add(other);
+            (terms, gradients)
+        });
+        let (Terms { data, base, residual }, gradients) = added.expect("there is at least one share");
         let total = data + base.unwrap_or(0.0) + residual.unwrap_or(0.0);
         if !total.is_finite() {
             return Err(Error::Diverged { step, loss: total, hint: String::new() });
         }
         let rate = train.rate * train.schedule.factor(step, train.iterations);
-        let report =
-            self.optimizer.step(&mut *self.model.denoiser, &mut gradients, train.adam, rate, train.clip, train.ema);
+        let report = self.optimizer.step(gradients, train.adam, rate, train.clip, train.ema);
+        let models: Vec<&mut Model> = std::iter::once(&mut self.model).chain(&mut self.twins).collect();
+        models.into_par_iter().for_each(|model| self.optimizer.write_into(&mut *model.denoiser));
         let sums = &mut self.sums;
         sums.steps += 1;
         sums.loss += data;
@@ -252,6 +330,7 @@ impl Training {
                 parameter.set(slot.value.clone());
             }
         });
+        self.twins.iter_mut().for_each(|twin| twin.copy_weights(&mut self.model));
         Ok(())
     }
 }

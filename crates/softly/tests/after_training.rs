@@ -298,7 +298,7 @@ fn a_true_equation_explains_what_a_wrong_one_does_not() {
         let explained = Explained { sigmas: vec![1e-3], batch: 4 };
         let stop = AtomicBool::new(false);
         let report = explained.evaluate(&Wrong(error), &directions, data, 0.5, 0, &cpu(), &stop, &|_| ()).unwrap();
-        assert_eq!(report.directions.len(), 3);
+        assert_eq!(report.directions.len(), 4);
         report.levels[0].alone[2]
     };
     let (right, wrong) = (share("constraint.parameters.flow=10.0"), share("constraint.parameters.flow=15.0"));

@@ -107,6 +107,36 @@ fn assert_refused(folder: &Path, place: &str, attempt: impl FnOnce() -> Result<(
 }
 
 #[test]
+fn shares_of_a_batch_add_up_whatever_the_threads() {
+    let _shared = shared();
+    // PIDM has every term of a loss but that of a base; the shares of 16 in 3 are not of one size.
+    let trained = |shares: usize, threads: usize| {
+        let config = small("pidm", &[&format!("train.shares={shares}")]);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let mut training = Training::new(&config, Dataset::from_config(&config).unwrap(), &cpu()).unwrap();
+            let metrics: Vec<Metrics> = (0..21).filter_map(|_| training.step().unwrap()).collect();
+            (training.snapshot().weights, metrics.iter().map(|m| (m.loss, m.residual.unwrap())).collect::<Vec<_>>())
+        })
+    };
+    let (whole, losses) = trained(1, 1);
+    let (cut, cut_losses) = trained(3, 1);
+    assert_eq!((cut.clone(), cut_losses.clone()), trained(3, 3), "threads change nothing");
+    assert_ne!(whole, cut, "sums in another order");
+    for ((name, _, a), (_, _, b)) in whole.iter().zip(&cut) {
+        for (a, b) in a.iter().zip(b) {
+            assert!((a - b).abs() < 1e-4 * a.abs().max(0.1), "{name}: {a} and {b}");
+        }
+    }
+    for (a, b) in losses.into_iter().zip(cut_losses) {
+        assert!((a.0 / b.0 - 1.0).abs() < 1e-4 && (a.1 / b.1 - 1.0).abs() < 1e-4, "{a:?} and {b:?}");
+    }
+    let config = small("vanilla", &["train.shares=17"]);
+    let refused = Training::new(&config, Dataset::from_config(&config).unwrap(), &cpu()).err().unwrap().to_string();
+    assert!(refused.starts_with("train.shares: expected 1 to 16"), "{refused}");
+}
+
+#[test]
 fn a_resumed_training_equals_an_uninterrupted_one_byte_for_byte() {
     let _guard = shared();
     let unknown = [
