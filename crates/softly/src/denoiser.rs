@@ -1,10 +1,10 @@
 //! The one currency: a denoiser maps a noisy field and its noise level to an estimate of the clean field.
 
 use burn::tensor::{DType, Tensor, TensorData};
-use rayon::prelude::*;
 
 use crate::dataset::Dataset;
 use crate::parameter::{Parameters, Visitor};
+use crate::side_by_side::side_by_side;
 use crate::units::Units;
 
 /// Estimates the clean field behind a noisy one.
@@ -91,8 +91,7 @@ impl Edm {
         Self { backbone, sigma_data, side_by_side: false }
     }
 
-    /// Runs parts of a batch side by side, one per thread. That is faster than threads which meet in every layer; a sample's result does not
-    /// depend on its batch.
+    /// Runs parts of a batch side by side, one per thread; a sample's result does not depend on its batch.
     #[must_use]
     pub fn side_by_side(self, side_by_side: bool) -> Self {
         Self { side_by_side, ..self }
@@ -109,7 +108,7 @@ impl Edm {
             let [first, last] = [i, i + 1].map(|i| i * n / parts);
             self.backbone.forward(x.clone().narrow(0, first, last - first), &noise[first..last])
         };
-        Tensor::cat((0..parts).into_par_iter().map(part).collect(), 0)
+        Tensor::cat(side_by_side((0..parts).collect(), part), 0)
     }
 }
 

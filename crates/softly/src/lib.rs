@@ -58,6 +58,7 @@ pub mod reporter;
 mod runtime_parameter;
 pub mod sampler;
 pub mod scd;
+mod side_by_side;
 pub mod snapshot;
 pub mod spectral_direction;
 pub mod study_scale;

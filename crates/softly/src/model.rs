@@ -184,7 +184,10 @@ impl Blueprint {
                 Box::new(Ddpm::new(backbone, levels, if indexed { Label::Index } else { Label::LogSigma }))
             }
             // Under autodiff training decides what runs side by side.
-            None => Box::new(Edm::new(backbone, sigma_data).side_by_side(*device == Device::flex())),
+            None => {
+                let large = matches!(config.denoiser.backbone, BackboneConfig::Unet(_));
+                Box::new(Edm::new(backbone, sigma_data).side_by_side(large && *device == Device::flex()))
+            }
         };
         let denoiser = match (&config.denoiser.scd, &constraint) {
             (Some(scd), Some(constraint)) => {

@@ -21,6 +21,7 @@ use crate::model::{Blueprint, Model};
 use crate::objective::Objective;
 use crate::optimizer::{GradientList, Optimizer, Slot};
 use crate::random::{Purpose, Stream};
+use crate::side_by_side::side_by_side;
 use crate::snapshot::{Snapshot, TensorFile};
 
 /// One line of `metrics.jsonl`: means over the steps since the last line.
@@ -224,10 +225,10 @@ impl Training {
         let sigma = config.objective.noise.sample(train.batch, &mut stream);
         let noise: Vec<f32> = (0..clean.len()).map(|_| stream.normal() as f32).collect();
         let shares = Share::cut(&clean, &noise, &sigma, train.shares, shape);
-        let models: Vec<&mut Model> = std::iter::once(&mut self.model).chain(&mut self.twins).collect();
+        let models = std::iter::once(&mut self.model).chain(&mut self.twins);
         let (device, objective) = (&self.device, &config.objective);
         let work = |(model, share): (&mut Model, Share<'_>)| share.gradients(model, objective, device);
-        let results: Vec<(Terms, GradientList)> = models.into_par_iter().zip(shares).map(work).collect();
+        let results = side_by_side(models.zip(shares).collect(), work);
         let added = results.into_iter().reduce(|(mut terms, mut gradients), (other_terms, other)| {
             terms.add(&other_terms);
             gradients.add(other);
