@@ -162,7 +162,7 @@ impl KalmanDirection {
             search = scaled.clone() + search * (next.clone() / size.clamp_min(1e-18));
             size = next;
         }
-        smooth(linearised.transposed(solution.reshape([n, h, w])))
+        smooth(linearised.transposed(solution))
     }
 }
 

@@ -195,7 +195,8 @@ impl Snapshot {
         Ok(Self { blueprint: Blueprint { config, data }, step, weights: file.tensors })
     }
 
-    /// Changes settings (`a.b=c`) of the configuration; `place` names the snapshot in errors.
+    /// Changes settings (`a.b=c`) of the configuration; `place` names the snapshot in errors. Constant weights of the directions replace a
+    /// learned γ.
     pub fn change(&mut self, settings: &[String], place: &Path) -> Result<()> {
         let dial = "denoiser.scd.compliance";
         if self.blueprint.config.denoiser.scd.is_none() && settings.iter().any(|s| s.trim_start().starts_with(dial)) {
@@ -212,6 +213,9 @@ impl Snapshot {
             let problem =
                 "`auto` is found out in training: expected a number for data.sigma_data and denoiser.scd.lambda";
             return Err(Error::input("--set", problem));
+        }
+        if config.denoiser.scd.as_ref().is_some_and(|scd| scd.constant.is_some()) {
+            self.weights.retain(|(name, _, _)| !name.starts_with("gamma."));
         }
         self.blueprint.config = config;
         Ok(())

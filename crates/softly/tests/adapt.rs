@@ -292,6 +292,48 @@ impl Probe {
 }
 
 #[test]
+fn kalman_is_measured_on_a_trained_base_and_kept_with_the_model() {
+    let all = "denoiser.scd.directions=['gradient', 'kalman']";
+    let fixed = "constraint.parameters.flow=15.0";
+    let config = darcy(&[all, fixed]);
+    let refused = Training::new(&config, dataset(&config), &cpu()).err().unwrap().to_string();
+    assert!(refused.starts_with("denoiser.scd.directions: `kalman`"), "{refused}");
+
+    let mut plain = darcy(&[fixed]);
+    plain.denoiser.scd = None;
+    let trained = Training::new(&plain, dataset(&plain), &cpu()).unwrap().snapshot();
+    let mut training = Training::adapt(&trained, Path::new("base"), &config, dataset(&config), &cpu()).unwrap();
+    training.step().unwrap();
+    let snapshot = training.snapshot();
+    let of = |name: &str| snapshot.weights.iter().find(|(n, _, _)| n == name).unwrap_or_else(|| panic!("{name}"));
+    let (_, shape, errors) = of("kalman.errors");
+    assert_eq!(*shape, [16, 2, 16, 16]);
+    assert!(errors.iter().any(|e| *e != errors[0]), "measured");
+    // The source is wrong by 5 in the corner of the inflow; at the lowest noise the misfit says so.
+    let mean = &of("kalman.misfit-mean").2;
+    assert!((mean[0] - 5.0).abs() < 0.5 && mean[8 * 16 + 8].abs() < 0.5, "{} and {}", mean[0], mean[8 * 16 + 8]);
+
+    // The same correction without a learned γ, as controls have it.
+    let mut constant = snapshot.clone();
+    constant.change(&["denoiser.scd.constant=[0.0, 1.0]".to_string()], Path::new("here")).unwrap();
+    let x = field_batch(Stream::new(1, Purpose::Metric, 0).normals(512), [2, 16, 16], &cpu());
+    let estimate = |snapshot: &Snapshot| {
+        let model = snapshot.model(&cpu(), Path::new("here")).unwrap();
+        to_vec_f64(model.denoiser.denoise(x.clone(), &[0.1]))
+    };
+    assert_ne!(estimate(&constant), estimate(&snapshot));
+    // What nobody measured cannot be put on a model.
+    let mut bare = trained.clone();
+    bare.change(
+        &["denoiser.scd={directions=['kalman'], solve_for='p', constant=[1.0]}".to_string()],
+        Path::new("here"),
+    )
+    .unwrap();
+    let refused = bare.model(&cpu(), Path::new("here")).err().unwrap().to_string();
+    assert!(refused.contains("kalman.errors") && refused.contains("softly adapt"), "{refused}");
+}
+
+#[test]
 fn a_newton_step_knows_the_learned_parameter() {
     let mut probe = Probe::new(darcy(&[]));
     let mut gradients = probe.loss().total().backward();
