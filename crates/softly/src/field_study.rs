@@ -224,13 +224,18 @@ impl FieldStudy {
         let truth = self.equation.truth();
         let first = seed == self.seeds[0];
         let told: Vec<Told> = self.told.iter().copied().filter(|told| first || told.is_usual()).collect();
-        let as_sampled = |method: &str, told: Told| match first {
+        // Below the paper's scale the ends of what is told stand for all of it.
+        let swept = |told: Told| {
+            let ends = told == truth || told == self.most_wrong();
+            first && (ends || told.is_usual() && self.scale == StudyScale::Paper)
+        };
+        let as_sampled = |method: &str, told: Told| match swept(told) {
             true => Variant::with_last_steps(method, told),
             false => vec![Variant::plain(method, told)],
         };
         let mut vanilla = as_sampled("vanilla", truth);
         for &told in &told {
-            let sweep = first && told.is_usual();
+            let sweep = swept(told);
             for &scale in self.guidance() {
                 if sweep || first && scale == GUIDANCE {
                     vanilla.push(self.guided(scale, told));
@@ -241,8 +246,7 @@ impl FieldStudy {
         let mut cells = vec![Cell::new("vanilla", truth, seed, vanilla)];
         for &told in &told {
             cells.push(Cell::new("scd", told, seed, as_sampled("scd", told)));
-            let ends = told == truth || told == self.most_wrong();
-            if first && (ends || told.is_usual() && self.scale == StudyScale::Paper) {
+            if swept(told) {
                 cells.push(Cell::new("pidm", told, seed, as_sampled("pidm", told)));
                 // Where the preset's `pidm` is a tuned one and there is time for another.
                 if self.equation == Equation::Darcy && self.scale == StudyScale::Cpu {
@@ -439,7 +443,7 @@ mod tests {
             let path = |v| of(name).result_file(Path::new(""), v);
             of(name).variants.iter().map(|v| path(v).file_name().unwrap().to_string_lossy().into_owned()).collect()
         };
-        assert_eq!(of("vanilla-10-0").variants.len(), 3 + 4 * 9);
+        assert_eq!(of("vanilla-10-0").variants.len(), 3 + 2 * 9 + 2 * 3);
         assert_eq!(of("vanilla-10-1").variants.len(), 1 + 4 * 2);
         assert_eq!(
             files("vanilla-10-0")[..4],
