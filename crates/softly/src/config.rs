@@ -194,6 +194,8 @@ pub struct TrainConfig {
     pub checkpoint_every: u64,
 }
 
+/// Serde hands over references.
+#[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_one(shares: &usize) -> bool {
     *shares == 1
 }

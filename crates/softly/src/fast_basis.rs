@@ -121,6 +121,7 @@ impl Basis {
     }
 
     /// The basis of one channel alone.
+    #[must_use]
     pub fn of_channel(&self, channel: usize) -> Self {
         Self { families: vec![self.families[channel]], ..self.clone() }
     }

@@ -229,9 +229,8 @@ impl FieldStudy {
             let ends = told == truth || told == self.most_wrong();
             first && (ends || told.is_usual() && self.scale == StudyScale::Paper)
         };
-        let as_sampled = |method: &str, told: Told| match swept(told) {
-            true => Variant::with_last_steps(method, told),
-            false => vec![Variant::plain(method, told)],
+        let as_sampled = |method: &str, told: Told| {
+            if swept(told) { Variant::with_last_steps(method, told) } else { vec![Variant::plain(method, told)] }
         };
         let mut vanilla = as_sampled("vanilla", truth);
         for &told in &told {

@@ -119,31 +119,17 @@ impl KalmanDirection {
         (0..LEVELS).map(|l| FIRST * (LAST / FIRST).powf(l as f64 / (LEVELS - 1) as f64))
     }
 
-    /// What was measured, at every sample's noise level, `[N, C, H, W]`: linear in ln σ between levels.
-    fn measured_at(&self, sigma: &[f64], measured: &Parameter<4>, like: &Tensor<4>) -> Tensor<4> {
-        let [_, c, h, w] = measured.get().dims();
-        let weights = sigma.iter().flat_map(|s| {
-            let place = (s / FIRST).ln() / (LAST / FIRST).ln() * (LEVELS - 1) as f64;
-            let place = place.clamp(0.0, (LEVELS - 1) as f64);
-            (0..LEVELS).map(move |l| (1.0 - (place - l as f64).abs()).max(0.0))
-        });
-        let weights = TensorData::new(weights.collect::<Vec<f64>>(), [sigma.len(), LEVELS]);
-        let weights: Tensor<2> = Tensor::from_data(weights, (&like.device().without_autodiff(), like.dtype()));
-        let measured = measured.get().cast(like.dtype()).reshape([LEVELS, c * h * w]);
-        weights.matmul(measured).reshape([sigma.len(), c, h, w])
-    }
-
     /// δ `[N, C, H, W]`, not limited.
     ///
     /// Preconditioned conjugate gradients on (J Σ Jᵀ + V) y = m − R, then δ = Σ Jᵀ y.
     pub fn step(&self, base: &Tensor<4>, sigma: &[f64]) -> Tensor<4> {
         let [n, _, h, w] = base.dims();
         let linearised = self.constraint.linearised(self.equation, base, |_| {});
-        let covariance = self.measured_at(sigma, &self.errors, base).exp();
+        let covariance = measured_at(sigma, &self.errors, base).exp();
         let transform = self.basis.transform(base);
         let smooth = |x: Tensor<4>| transform.fields(transform.coefficients(x) * covariance.clone());
-        let mean = self.measured_at(sigma, &self.misfit_mean, base).reshape([n, h, w]);
-        let variance = self.measured_at(sigma, &self.misfit_variance, base).exp().reshape([n, h, w]);
+        let mean = measured_at(sigma, &self.misfit_mean, base).reshape([n, h, w]);
+        let variance = measured_at(sigma, &self.misfit_variance, base).exp().reshape([n, h, w]);
         let preconditioner = Preconditioner::new(self, &linearised, &covariance, &variance, base);
         let apply = |y: Tensor<3>| linearised.product(&smooth(linearised.transposed(y.clone()))) + y * variance.clone();
         let mut residual = mean - linearised.residual();
@@ -209,6 +195,20 @@ impl Direction for KalmanDirection {
         visit(&format!("{prefix}misfit-mean"), &mut self.misfit_mean);
         visit(&format!("{prefix}misfit-variance"), &mut self.misfit_variance);
     }
+}
+
+/// What was measured, at every sample's noise level, `[N, C, H, W]`: linear in ln σ between levels.
+fn measured_at(sigma: &[f64], measured: &Parameter<4>, like: &Tensor<4>) -> Tensor<4> {
+    let [_, c, h, w] = measured.get().dims();
+    let weights = sigma.iter().flat_map(|s| {
+        let place = (s / FIRST).ln() / (LAST / FIRST).ln() * (LEVELS - 1) as f64;
+        let place = place.clamp(0.0, (LEVELS - 1) as f64);
+        (0..LEVELS).map(move |l| (1.0 - (place - l as f64).abs()).max(0.0))
+    });
+    let weights = TensorData::new(weights.collect::<Vec<f64>>(), [sigma.len(), LEVELS]);
+    let weights: Tensor<2> = Tensor::from_data(weights, (&like.device().without_autodiff(), like.dtype()));
+    let measured = measured.get().cast(like.dtype()).reshape([LEVELS, c * h * w]);
+    weights.matmul(measured).reshape([sigma.len(), c, h, w])
 }
 
 /// c Fᵀ D F c, the nearest thing to J Σ Jᵀ + V that a transform inverts: c is the coefficient of the solved field's Laplacian at

@@ -177,17 +177,14 @@ impl Blueprint {
             }
             BackboneConfig::Unet(unet) => Box::new(UNet::new(unet, shape, &mut stream, device)?),
         };
-        let base: Box<dyn Denoiser> = match config.ddpm_levels() {
-            Some(levels) => {
-                // PIDM's own network has a row per level; any other gets EDM's smooth noise input.
-                let indexed = matches!(config.denoiser.backbone, BackboneConfig::LevelMlp { .. });
-                Box::new(Ddpm::new(backbone, levels, if indexed { Label::Index } else { Label::LogSigma }))
-            }
-            // Under autodiff training decides what runs side by side.
-            None => {
-                let large = matches!(config.denoiser.backbone, BackboneConfig::Unet(_));
-                Box::new(Edm::new(backbone, sigma_data).side_by_side(large && *device == Device::flex()))
-            }
+        let base: Box<dyn Denoiser> = if let Some(levels) = config.ddpm_levels() {
+            // PIDM's own network has a row per level; any other gets EDM's smooth noise input.
+            let indexed = matches!(config.denoiser.backbone, BackboneConfig::LevelMlp { .. });
+            Box::new(Ddpm::new(backbone, levels, if indexed { Label::Index } else { Label::LogSigma }))
+        } else {
+            // Small networks do not gain, and in training, under autodiff, shares of a batch are cut before.
+            let large = matches!(config.denoiser.backbone, BackboneConfig::Unet(_));
+            Box::new(Edm::new(backbone, sigma_data).side_by_side(large && *device == Device::flex()))
         };
         let denoiser = match (&config.denoiser.scd, &constraint) {
             (Some(scd), Some(constraint)) => {
