@@ -132,9 +132,17 @@ fn a_study_and_its_ablations_from_training_to_pages() {
     let ratio = lowest("scd", 10.0) / lowest("vanilla", 10.0);
     let found = target("SCD / vanilla residual, f = 10");
     assert!(found.found.starts_with(&format!("{ratio:.3} [")) && found.met == (ratio <= 0.7), "{found:?} {ratio}");
-    for text in
-        ["SCD / vanilla residual, f = 15", "scd against post-hoc jacobi 2, f = 10", "NLL of SCD", "PIDM / vanilla"]
-    {
+    for text in [
+        "SCD / vanilla residual, f = 15",
+        "scd against post-hoc jacobi 2, f = 10",
+        "adapt against post-hoc kalman 1, f = 15",
+        "NLL of scd",
+        "NLL of adapt and adapt-learn",
+        "adapt / vanilla residual, f = 15",
+        "adapt-learn / vanilla residual, f = 15",
+        "learned f",
+        "PIDM / vanilla",
+    ] {
         target(text);
     }
 
@@ -142,8 +150,13 @@ fn a_study_and_its_ablations_from_training_to_pages() {
     let said: Value = serde_json::from_str(&softly(&["reproduce", "darcy", "--json", "--out"], out)).unwrap();
     assert_eq!(said["verdicts"], written["verdicts"]);
     let page = fs::read_to_string(out.join("report.html")).unwrap();
-    for part in ["γ of the direction gradient, p", "γ of the direction newton", "One sample of each method", "post-hoc"]
-    {
+    for part in [
+        "γ of the direction gradient, p",
+        "γ of the direction newton",
+        "γ of the direction kalman",
+        "One sample of each method",
+        "post-hoc",
+    ] {
         assert!(page.contains(part), "{part}");
     }
 
