@@ -539,12 +539,12 @@ fn a_field_model_is_judged_turned_and_projected() {
     assert_eq!(report["explained"]["directions"], serde_json::json!(["gradient", "spectral"]));
     let told = [&explain[..], &["--set", "denoiser.scd.solve_for=p"]].concat();
     let report = succeed_json(at, &[&told[..], &["--json"]].concat())["explained"].clone();
-    assert_eq!(report["directions"], serde_json::json!(["gradient", "spectral", "newton"]));
+    assert_eq!(report["directions"], serde_json::json!(["gradient", "spectral", "newton", "kalman"]));
     assert_eq!((&report["count"], report["levels"].as_array().unwrap().len()), (&Value::from(16), 12));
     for level in report["levels"].as_array().unwrap() {
         let span = level["span"].as_f64().unwrap();
         let alone = level["alone"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap());
-        assert!(span <= 1.0 + 1e-9 && alone.clone().count() == 3, "{level}");
+        assert!(span <= 1.0 + 1e-9 && alone.clone().count() == 4, "{level}");
         assert!(alone.into_iter().all(|share| share >= 0.0 && share <= span + 1e-9), "{level}");
         assert!(level.get("gamma").is_none() && level.get("learned").is_none(), "{level}");
     }
@@ -564,11 +564,11 @@ fn a_field_model_is_judged_turned_and_projected() {
     let both = ["eval", "adapted", "--metrics", "explained,parameters"];
     let report = succeed_json(at, &[&both[..], &["--json"]].concat());
     let level = &report["explained"]["levels"][0];
-    assert!(level["gamma"].as_array().unwrap().len() == 3 && level["learned"].is_f64(), "{level}");
+    assert!(level["gamma"].as_array().unwrap().len() == 4 && level["learned"].is_f64(), "{level}");
     let flow = &report["parameters"][0];
     assert!(flow["name"] == "flow" && flow["count"] == 16 && flow["verdict"].is_string(), "{flow}");
     let text = succeed(at, &both);
-    assert!(text.contains("γ newton") && text.contains("flow = 1") && text.contains("95 % interval"), "{text}");
+    assert!(text.contains("γ kalman") && text.contains("flow = 1") && text.contains("95 % interval"), "{text}");
 
     let sweep =
         ["eval", "adapted", "--sweep", "compliance", "--count", "4", "--steps", "8", "--out", "front", "--json"];
