@@ -273,6 +273,8 @@ pub enum AblationName {
     Noise,
     /// How the correction is scaled, and its directions.
     Scale,
+    /// Network and corrections trained at once, or one after the other.
+    Joint,
     /// What γ looks at and how many numbers it has; detached directions.
     Gamma,
     /// The sampler's last noise level, churn and number of steps.

@@ -96,8 +96,8 @@ pub fn run(
             bits.normalised, bits.physical, bits.count, config.sampler.sigma_min
         ));
     }
-    if nll && result.likelihood.is_none() {
-        print("no NLL: projected samples lie on a surface and have no density");
+    if let Some(why) = &result.no_likelihood {
+        print(&format!("no NLL: {why}"));
     }
     if let Some(bits) = result.bound {
         print(&format!(

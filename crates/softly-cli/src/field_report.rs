@@ -74,7 +74,11 @@ impl<'a> Line<'a> {
             format!("{:.4} ± {spread:.4}", self.verdict.residual),
             ratio,
             number(self.mean(|r| solver(&r.result.metrics)), 4),
-            number(self.mean(|r| r.result.likelihood.map(|b: Bits| b.normalised)), 3),
+            if self.rows.iter().any(|r| r.result.no_likelihood.is_some()) {
+                "none: its paths diverge".into()
+            } else {
+                number(self.mean(|r| r.result.likelihood.map(|b: Bits| b.normalised)), 3)
+            },
             difference,
             number(self.mean(|r| r.result.bound.map(|b: Bits| b.normalised)), 3),
         ];

@@ -74,8 +74,9 @@ pub fn run(sampling: &Sampling, data: Option<&Path>, metrics: &[MetricName], jso
         let parameters = blueprint.config.constraint.iter().flat_map(|constraint| constraint.parameters.values());
         let learned = parameters.filter(|parameter| matches!(parameter, ParameterConfig::Learn { .. })).count();
         if learned == 0 || blueprint.config.denoiser.scd.is_none() {
-            return Err(Error::input(trained.path.display(), "this run has learned no parameter of a constraint")
-                .hint("`softly adapt … --set constraint.parameters.NAME={learn=START}` learns one"));
+            return Err(Error::input(trained.path.display(), "this run has learned no number of a constraint").hint(
+                "`softly adapt … --set constraint.parameters.NAME={learn=START}` learns one; fields have no interval",
+            ));
         }
         let bar = Bar::new(indices.len() as u64, "samples");
         let intervals = ParameterIntervals { levels: LEVELS, batch }.evaluate(

@@ -64,6 +64,7 @@ fn field(reproduce: &Reproduce, equation: Equation, scale: StudyScale, json: boo
     let ablation = reproduce.ablation.map(|name| match name {
         AblationName::Noise => Ablation::Noise,
         AblationName::Scale => Ablation::Scale,
+        AblationName::Joint => Ablation::Joint,
         AblationName::Gamma => Ablation::Gamma,
         AblationName::Sampling => Ablation::Sampling,
     });

@@ -552,7 +552,20 @@ fn a_field_model_is_judged_turned_and_projected() {
     assert!(text.contains("newton") && text.contains("together") && !text.contains('γ'), "{text}");
     refuse(at, &[&explain[..], &["--set", "denoiser.scd.solve_for=q"]].concat(), &["denoiser.scd.solve_for", "`q`"]);
     refuse(at, &["eval", "vanilla", "--metrics", "explained,nll"], &["--metrics", "without samples"]);
-    refuse(at, &["eval", "vanilla", "--metrics", "parameters"], &["vanilla", "learned no parameter", "{learn="]);
+    refuse(at, &["eval", "vanilla", "--metrics", "parameters"], &["vanilla", "learned no number", "{learn="]);
+    // A model beyond repair is measured as far as it goes.
+    let ruined = [
+        "eval",
+        "vanilla",
+        "--count",
+        "2",
+        "--metrics",
+        "nll",
+        "--set",
+        "denoiser.scd={scale='plain', constant=[1e30]}",
+    ];
+    let text = succeed(at, &ruined);
+    assert!(text.contains("no NLL: −log p of held-out sample"), "{text}");
 
     let learn = ["train.iterations=5", "constraint.parameters.flow={learn=12.0}"];
     let adapt = ["adapt", "vanilla", "--preset", "darcy-demo", "--method", "adapt", "--out", "adapted"];

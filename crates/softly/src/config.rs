@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::compliance::Compliance;
-use crate::constraint::{ConstraintConfig, ParameterConfig};
+use crate::constraint::ConstraintConfig;
 use crate::direction::DirectionKind;
 use crate::error::{Error, Result, nearest};
 use crate::files::read_text;
@@ -446,7 +446,7 @@ impl Config {
                 .hint("give a number"));
         }
         let given = parameters(self.constraint.as_ref());
-        let learned = given.iter().find(|(_, p)| matches!(p, ParameterConfig::Learn { .. }));
+        let learned = given.iter().find(|(_, p)| p.is_learned());
         let used = self.objective.regulariser.is_some() || self.sampler.guidance.is_some();
         match (learned, &self.denoiser.scd) {
             (Some((name, _)), None) if used => {

@@ -16,6 +16,7 @@ use crate::absolute_algebra::AbsoluteAlgebra;
 use crate::error::{Error, Result, nearest};
 use crate::parameter::Visitor;
 use crate::runtime_parameter::{RuntimeParameters, Source};
+use crate::smooth_field::SmoothField;
 use crate::tensor_algebra::{Constants, TensorAlgebra, TensorValue};
 use crate::units::Units;
 
@@ -119,7 +120,8 @@ impl Region {
 #[serde(
     untagged,
     deny_unknown_fields,
-    expecting = "expected a number, a formula in quotes, { file = \"array.npy\" }, { normal = [mean, std] } or { learn = start }"
+    expecting = "expected a number, a formula in quotes, { file = \"array.npy\" }, { normal = [mean, std] }, { learn = start } \
+                 or { learn = start, length = 0.2, size = 1.0 }"
 )]
 pub enum ParameterConfig {
     /// A number.
@@ -141,12 +143,26 @@ pub enum ParameterConfig {
         /// The first value.
         learn: f64,
     },
+    /// A smooth field that is learned likewise.
+    LearnField {
+        /// The first value, at every node.
+        learn: f64,
+        /// The length over which it varies, in units of the coordinates.
+        length: f64,
+        /// How far it may be expected to be from its start.
+        size: f64,
+    },
 }
 
 impl ParameterConfig {
     /// Whether the value is known without a model.
     pub fn is_fixed(&self) -> bool {
-        !matches!(self, Self::Normal { .. } | Self::Learn { .. })
+        !self.is_learned() && !matches!(self, Self::Normal { .. })
+    }
+
+    /// Whether training finds the value.
+    pub fn is_learned(&self) -> bool {
+        matches!(self, Self::Learn { .. } | Self::LearnField { .. })
     }
 }
 
@@ -389,6 +405,11 @@ impl SoftConstraint {
         self.parameters.learn()
     }
 
+    /// The learned parameter `name`, a number or a field, if `learned` are the values that [`SoftConstraint::visit`] shows.
+    pub fn learned_value(&self, name: &str, learned: &[f32]) -> Option<Value> {
+        self.parameters.learned_value(name, learned)
+    }
+
     /// Every formula's intermediate values.
     fn tapes(&self, algebra: &TensorAlgebra<'_>, inputs: &[TensorValue]) -> Vec<Tape<TensorValue>> {
         self.parts.iter().map(|part| part.program.forward(algebra, inputs)).collect()
@@ -583,6 +604,16 @@ impl ConstraintConfig {
                 ParameterConfig::Learn { learn } => {
                     finite(&[*learn])?;
                     sources.insert(name.clone(), Source::learned(*learn));
+                    Parameter::Runtime
+                }
+                ParameterConfig::LearnField { learn, length, size } => {
+                    finite(&[*learn, *length, *size])?;
+                    if *length <= 0.0 || *size <= 0.0 {
+                        let problem = format!("expected a length and a size above 0, found {length} and {size}");
+                        return Err(Error::input(place(name), problem));
+                    }
+                    let field = SmoothField::new(grid, *learn, *length, *size);
+                    sources.insert(name.clone(), Source::learned_field(field));
                     Parameter::Runtime
                 }
                 ParameterConfig::Formula(_) | ParameterConfig::File { .. } => continue,

@@ -14,6 +14,8 @@ pub enum Ablation {
     Noise,
     /// How the gradient is scaled, and which directions there are.
     Scale,
+    /// Whether network and corrections are trained at once or one after the other.
+    Joint,
     /// What γ looks at, how many numbers it has, and whether gradients flow through the direction.
     Gamma,
     /// The sampler's last noise level, churn and number of steps.
@@ -22,13 +24,14 @@ pub enum Ablation {
 
 impl Ablation {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Noise, Self::Scale, Self::Gamma, Self::Sampling];
+    pub const ALL: [Self; 5] = [Self::Noise, Self::Scale, Self::Joint, Self::Gamma, Self::Sampling];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Noise => "noise",
             Self::Scale => "scale",
+            Self::Joint => "joint",
             Self::Gamma => "gamma",
             Self::Sampling => "sampling",
         }
@@ -48,7 +51,14 @@ impl Ablation {
                 "How long should the correction be and where should it point? `scd` is relaxed node by node (jacobi); \
                  `scd-unit` counts the direction only; `polyak` would solve a linear constraint in one step; `plain` is the \
                  gradient of mean |R| as it is; `scd-paper` is that of the summed |R| with the paper's σ². `adapt` rows freeze \
-                 vanilla and train γ for the directions that they name (`adapt`: gradient, spectral and newton)."
+                 vanilla and train γ for the directions that they name (`adapt`: all four)."
+            }
+            Self::Joint => {
+                "Can strong directions be trained together with the network? `joint` trains both at once, along gradient, \
+                 spectral and newton: the network may leave to the correction what the correction does well. `base loss` \
+                 adds the network's own denoising loss; `detached` keeps the corrected estimate's loss from the network. \
+                 `adapt, without kalman` trains the same corrections on top of the frozen vanilla network (kalman is \
+                 measured on a trained network, so it cannot take part)."
             }
             Self::Gamma => {
                 "What should γ look at and how many numbers should it have? `scd` sees two numbers, the residual with and \
@@ -119,6 +129,29 @@ impl Ablation {
                         cells.push(changed(adapt(), "adapt", what, &[&setting]));
                     }
                     cells.push(adapt());
+                }
+            }
+            Self::Joint => {
+                let directions = format!(
+                    "denoiser.scd={{ directions = ['gradient', 'spectral', 'newton'], solve_for = '{}', scale = 'jacobi', \
+                     input = 'features', rate = 0.1, detach_base = false }}",
+                    study.equation.solved()
+                );
+                let detached = directions.replace("detach_base = false", "detach_base = true");
+                for told in [truth, study.most_wrong()] {
+                    let joint = |what: &str, base_loss: f64, scd: &str| {
+                        let base_loss = format!("objective.base_loss={base_loss:?}");
+                        changed(method("vanilla", told), "joint", what, &["constraint.norm=l2", &base_loss, scd])
+                    };
+                    cells.push(joint("no base loss", 0.0, &directions));
+                    cells.push(joint("base loss 1", 1.0, &directions));
+                    cells.push(joint("detached", 1.0, &detached));
+                    cells.push(changed(
+                        study.adapted("adapt", told, seed, Vec::new()),
+                        "adapt",
+                        "without kalman",
+                        &["denoiser.scd.directions=['gradient', 'spectral', 'newton']"],
+                    ));
                 }
             }
             Self::Gamma => {

@@ -12,7 +12,7 @@ use crate::compliance::Compliance;
 use crate::constraint::SoftConstraint;
 use crate::dataset::Dataset;
 use crate::denoising_loss::DenoisingLoss;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::field_metrics::{FieldEvaluator, FieldMetrics};
 use crate::generate::Trained;
 use crate::held_out::HeldOut;
@@ -79,9 +79,12 @@ pub struct Bits {
 pub struct FieldResult {
     /// Of the samples.
     pub metrics: FieldMetrics,
-    /// By the probability-flow ODE; none for projected samples, which have no density.
+    /// By the probability-flow ODE.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub likelihood: Option<Bits>,
+    /// Why there is no likelihood though it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub no_likelihood: Option<String>,
     /// −log2 p per dimension of each held-out sample, to compare models sample by sample.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub likelihood_samples: Vec<f64>,
@@ -135,6 +138,8 @@ impl FieldEval {
         // Projected samples lie on a surface: they have no density, and D alone is not what they are drawn with.
         let density = blueprint.config.denoiser.scd.as_ref().is_none_or(|scd| scd.compliance != Compliance::FULL);
         let (mut likelihood, mut likelihood_samples) = (None, Vec::new());
+        let mut no_likelihood = (self.likelihood > 0 && !density)
+            .then(|| "projected samples lie on a surface and have no density".to_string());
         if self.likelihood > 0 && density {
             let mut settings = Likelihood::for_model(&blueprint.config);
             if let Integrator::Heun { steps, .. } = &mut settings.integrator {
@@ -144,21 +149,21 @@ impl FieldEval {
             settings.batch = self.batch;
             let values = normalised(self.likelihood);
             let progress = |hundredths: usize| advance((6 * self.likelihood_steps * hundredths / 100) as u64);
-            let report = settings.evaluate(
-                denoiser,
-                HeldOut { values: &values, shape: data.shape(), units: &blueprint.data.units },
-                0,
-                device,
-                stop,
-                &progress,
-            )?;
-            likelihood = Some(Bits {
-                normalised: report.bits_per_dim,
-                physical: report.bits_per_dim_physical,
-                standard_error: report.standard_error,
-                count: report.count,
-            });
-            likelihood_samples = report.samples.iter().map(|s| s.bits_per_dim).collect();
+            let held_out = HeldOut { values: &values, shape: data.shape(), units: &blueprint.data.units };
+            match settings.evaluate(denoiser, held_out, 0, device, stop, &progress) {
+                Ok(report) => {
+                    likelihood = Some(Bits {
+                        normalised: report.bits_per_dim,
+                        physical: report.bits_per_dim_physical,
+                        standard_error: report.standard_error,
+                        count: report.count,
+                    });
+                    likelihood_samples = report.samples.iter().map(|s| s.bits_per_dim).collect();
+                }
+                // A model that was ruined in training: the rest of it can be measured all the same.
+                Err(Error::Failed { why, .. }) => no_likelihood = Some(why),
+                Err(error) => return Err(error),
+            }
         }
         let (mut bound, mut loss) = (None, Vec::new());
         if self.loss > 0 && density {
@@ -191,6 +196,7 @@ impl FieldEval {
         let result = FieldResult {
             metrics,
             likelihood,
+            no_likelihood,
             likelihood_samples,
             bound,
             loss,

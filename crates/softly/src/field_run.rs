@@ -93,6 +93,9 @@ pub fn run(
             if !file.exists() {
                 let row = measure(cell, variant, eval(variant), out, &evaluator, &data, device, stop, reporter)?;
                 row.write(&file)?;
+                if let Some(why) = &row.result.no_likelihood {
+                    reporter.note(&format!("{}, {}: no likelihood: {why}", row.method, study.equation.told(row.told)));
+                }
                 reporter.note(&format!(
                     "{:22} {:12} seed {}: mean |R| {:.4} ({:.0} s)",
                     row.method,

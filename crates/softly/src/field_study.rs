@@ -84,6 +84,14 @@ impl Equation {
         }
     }
 
+    /// The field that the equation is solved for.
+    pub(crate) fn solved(self) -> &'static str {
+        match self {
+            Self::Darcy => "p",
+            Self::Helmholtz => "u",
+        }
+    }
+
     /// What is told, such as `f = 15`.
     pub fn told(self, told: Told) -> String {
         match told {
@@ -164,9 +172,6 @@ pub struct Variant {
     pub full: bool,
 }
 
-/// The guidance scale that serves best on small grids.
-const GUIDANCE: f64 = 1e-4;
-
 impl FieldStudy {
     /// The study of `equation` at `scale`; `seeds` overrides how many seeds there are. Ablations have one.
     pub fn new(equation: Equation, scale: StudyScale, seeds: Option<u64>, ablation: Option<Ablation>) -> Self {
@@ -180,13 +185,16 @@ impl FieldStudy {
         // of the square lies at k = 4.44, so that told 4 the long waves of a solution are five times too large, and told
         // 6 they have the wrong sign.
         let wave_numbers: &[f64] = match (equation, scale) {
-            (Equation::Helmholtz, StudyScale::Cpu | StudyScale::Paper) => &[2.0, 4.0, 6.0],
-            _ => &[],
+            (Equation::Darcy, _) => &[],
+            (Equation::Helmholtz, StudyScale::Demo) => &[6.0],
+            (Equation::Helmholtz, _) => &[4.0, 6.0],
         };
-        let (count, samples, likelihood) = match scale {
-            StudyScale::Demo => (1, 128, 32),
-            StudyScale::Cpu => (3, 128, 32),
-            StudyScale::Paper => (1, 1000, 256),
+        let (count, samples, likelihood) = match (equation, scale) {
+            (_, StudyScale::Demo) => (1, 128, 32),
+            (Equation::Darcy, StudyScale::Cpu) => (3, 128, 32),
+            // Four times the nodes.
+            (Equation::Helmholtz, StudyScale::Cpu) => (3, 64, 16),
+            (_, StudyScale::Paper) => (1, 1000, 256),
         };
         let count = if ablation.is_some() { 1 } else { seeds.unwrap_or(count) };
         let batch = 32;
@@ -202,12 +210,9 @@ impl FieldStudy {
         format!("{}-{}", self.equation.name(), self.scale.name())
     }
 
-    /// What is told on the main axis and furthest from the truth.
+    /// What is told and furthest from the truth: the last.
     pub fn most_wrong(&self) -> Told {
-        let truth = self.equation.truth();
-        let distance = |told: &Told| (told.number() - truth.number()).abs();
-        let usual = self.told.iter().copied().filter(|told| told.is_usual());
-        usual.max_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(truth)
+        self.told.last().copied().unwrap_or_else(|| self.equation.truth())
     }
 
     /// Every training with its evaluations.
@@ -219,28 +224,27 @@ impl FieldStudy {
     }
 
     /// The main tables' part with one seed. Sweeps over samplers, and methods that are beside the point, have the first
-    /// seed alone.
+    /// seed alone; so has what σ_obs does between none and a wrong wave number, which is little.
     fn cells_of(&self, seed: u64) -> Vec<Cell> {
         let truth = self.equation.truth();
         let first = seed == self.seeds[0];
-        let told: Vec<Told> = self.told.iter().copied().filter(|told| first || told.is_usual()).collect();
+        let is_end = |told: Told| told == truth || told == self.most_wrong();
+        let repeated = |told: Told| is_end(told) || self.equation == Equation::Darcy;
+        let told: Vec<Told> = self.told.iter().copied().filter(|&told| first || repeated(told)).collect();
         // Below the paper's scale the ends of what is told stand for all of it.
-        let swept = |told: Told| {
-            let ends = told == truth || told == self.most_wrong();
-            first && (ends || told.is_usual() && self.scale == StudyScale::Paper)
-        };
+        let swept = |told: Told| first && (is_end(told) || told.is_usual() && self.scale == StudyScale::Paper);
         let as_sampled = |method: &str, told: Told| {
             if swept(told) { Variant::with_last_steps(method, told) } else { vec![Variant::plain(method, told)] }
         };
+        // A wave number that scatters tells the controls next to nothing new.
+        let controlled = |told: Told| told == truth || self.equation == Equation::Darcy || !told.is_usual();
         let mut vanilla = as_sampled("vanilla", truth);
-        for &told in &told {
-            let sweep = swept(told);
-            for &scale in self.guidance() {
-                if sweep || first && scale == GUIDANCE {
-                    vanilla.push(self.guided(scale, told));
-                }
+        for told in told.iter().copied().filter(|&told| controlled(told)) {
+            if first {
+                let scales: &[usize] = if swept(told) && self.scale != StudyScale::Demo { &[0, 1, 2] } else { &[1] };
+                vanilla.extend(scales.iter().map(|&i| self.guided(self.guidance()[i], told)));
             }
-            vanilla.extend(self.post_hoc(told, sweep));
+            vanilla.extend(self.post_hoc(told, swept(told)));
         }
         let mut cells = vec![Cell::new("vanilla", truth, seed, vanilla)];
         for &told in &told {
@@ -253,7 +257,7 @@ impl FieldStudy {
                 }
             }
             let mut adapted = vec![Variant::plain("adapt", told)];
-            if first {
+            if first && controlled(told) {
                 // The measured directions without a learned γ.
                 let constant = |gamma: f64| Variant {
                     label: format!("post-hoc kalman {gamma}"),
@@ -274,7 +278,11 @@ impl FieldStudy {
                 cells.push(self.adapted("adapt-learn", start, seed, vec![Variant::plain("adapt-learn", start)]));
             }
         }
-        if first && self.scale != StudyScale::Demo {
+        let other_methods = match self.equation {
+            Equation::Darcy => self.scale != StudyScale::Demo,
+            Equation::Helmholtz => self.scale == StudyScale::Paper,
+        };
+        if first && other_methods {
             for method in ["pidm-ddpm", "scd-paper", "scd-unit"] {
                 cells.push(Cell::new(method, truth, seed, vec![Variant::plain(method, truth)]));
             }
@@ -288,11 +296,15 @@ impl FieldStudy {
         Cell { base, ..Cell::new(method, told, seed, variants) }
     }
 
-    /// Scales of the guidance sweep.
-    fn guidance(&self) -> &'static [f64] {
-        match self.scale {
-            StudyScale::Demo => &[GUIDANCE],
-            _ => &[3e-5, GUIDANCE, 3e-4],
+    /// Scales of the guidance sweep: the one that serves best among powers of ten, and its neighbours. The gradient of the
+    /// residual grows with the nodes on a side, so the finer the grid, the smaller. At the paper's scale, an extrapolation.
+    fn guidance(&self) -> [f64; 3] {
+        match (self.equation, self.scale) {
+            (Equation::Darcy, StudyScale::Demo) | (Equation::Helmholtz, StudyScale::Cpu) => [3e-5, 1e-4, 3e-4],
+            (Equation::Darcy, StudyScale::Cpu) => [3e-6, 1e-5, 3e-5],
+            (Equation::Darcy, StudyScale::Paper) => [3e-7, 1e-6, 3e-6],
+            (Equation::Helmholtz, StudyScale::Demo) => [3e-4, 1e-3, 3e-3],
+            (Equation::Helmholtz, StudyScale::Paper) => [3e-6, 1e-5, 3e-5],
         }
     }
 
@@ -306,16 +318,12 @@ impl FieldStudy {
 
     /// Vanilla with guidance of the usual scale.
     pub(crate) fn usually_guided(&self, told: Told) -> Variant {
-        self.guided(GUIDANCE, told)
+        self.guided(self.guidance()[1], told)
     }
 
     /// Corrections with a constant γ, put on vanilla without any training: the control of every claim about SCD. All of
     /// the `sweep`, or the best known of each kind.
     fn post_hoc(&self, told: Told, sweep: bool) -> Vec<Variant> {
-        let newton = match self.equation {
-            Equation::Darcy => "p",
-            Equation::Helmholtz => "u",
-        };
         let variant = |label: String, scd: String| {
             let settings = vec![self.equation.tell(told), format!("denoiser.scd={{ {scd} }}")];
             Variant { label, told, settings, full: false }
@@ -329,7 +337,8 @@ impl FieldStudy {
             variant(format!("post-hoc jacobi {gamma}"), scd)
         };
         let step = |gamma: f64| {
-            let scd = format!("directions = [\"newton\"], solve_for = \"{newton}\", constant = [{gamma:?}]");
+            let solved = self.equation.solved();
+            let scd = format!("directions = [\"newton\"], solve_for = \"{solved}\", constant = [{gamma:?}]");
             variant(format!("post-hoc newton {gamma}"), scd)
         };
         match self.scale {
@@ -450,7 +459,7 @@ mod tests {
                 "eval-vanilla-10.json",
                 "eval-vanilla--σ_min-0.005-10.json",
                 "eval-vanilla--σ_min-0.01-10.json",
-                "eval-dps-0.00003-10.json"
+                "eval-dps-0.000003-10.json"
             ]
         );
         assert_eq!(
@@ -467,9 +476,9 @@ mod tests {
         let study = FieldStudy::new(Equation::Helmholtz, StudyScale::Cpu, None, None);
         let names: Vec<String> = study.cells().into_iter().map(|c| c.name).collect();
         let has = |name: &str| names.iter().any(|n| n == name);
-        assert!(["scd-0.05-2", "adapt-0-1", "scd-k=4-0", "adapt-learn-k=6-0"].into_iter().all(has), "{names:?}");
-        assert!(!["scd-k=4-1", "adapt-learn-0.5-0", "pidm-k=4-0"].into_iter().any(has), "{names:?}");
-        assert_eq!(study.most_wrong(), Told::Value(0.5));
+        assert!(["scd-0.05-0", "adapt-0-1", "scd-k=4-0", "adapt-learn-k=6-2"].into_iter().all(has), "{names:?}");
+        assert!(!["scd-0.05-1", "adapt-learn-0.5-0", "pidm-k=4-0"].into_iter().any(has), "{names:?}");
+        assert_eq!(study.most_wrong(), Told::WaveNumber { k: 6.0 });
     }
 
     #[test]

@@ -59,6 +59,7 @@ mod runtime_parameter;
 pub mod sampler;
 pub mod scd;
 mod side_by_side;
+mod smooth_field;
 pub mod snapshot;
 pub mod spectral_direction;
 pub mod study_scale;

@@ -85,7 +85,7 @@ impl ParameterInterval {
 }
 
 impl ParameterIntervals {
-    /// The intervals of all learned parameters of `constraint`, which `denoiser` shares, under the loss of `objective`.
+    /// The intervals of all learned numbers of `constraint`, which `denoiser` shares, under the loss of `objective`.
     ///
     /// Parameters are moved while this runs, and moved back. Noise levels and noise of sample i are fixed by (seed, i).
     /// `advance` is called with samples done.
@@ -104,7 +104,12 @@ impl ParameterIntervals {
     ) -> Result<Vec<ParameterInterval>> {
         data.check()?;
         let mut learned: Vec<(String, f32)> = Vec::new();
-        constraint.visit("", &mut |name, parameter| learned.push((name.to_string(), parameter.values()[0])));
+        constraint.visit("", &mut |name, parameter| {
+            // Fields are left out: an interval for each of their waves would help nobody.
+            if let [value] = parameter.values()[..] {
+                learned.push((name.to_string(), value));
+            }
+        });
         let set = |index: usize, value: f32| {
             constraint.visit("", &mut |name, parameter| {
                 if name == learned[index].0 {

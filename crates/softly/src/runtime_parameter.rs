@@ -9,6 +9,7 @@ use softly_pde::program::Program;
 
 use crate::parameter::{AnyParameter, Parameter, Visitor, to_vec_f64};
 use crate::random::{Purpose, Stream};
+use crate::smooth_field::SmoothField;
 use crate::tensor_algebra::{TensorAlgebra, TensorValue};
 
 /// Learning rate of a learned number relative to its start, as a multiple of γ's: a few hundred steps of a falling rate of
@@ -22,6 +23,8 @@ pub(crate) enum Source {
     Drawn { mean: f64, std: f64 },
     /// A learned number. Shared: whoever visits it changes it for every clone.
     Learned(Arc<RwLock<Parameter<1>>>),
+    /// A learned field by its coefficients, shared likewise.
+    LearnedField(Arc<RwLock<Parameter<1>>>, Arc<SmoothField>),
     /// A formula of the coordinates and of drawn and learned numbers.
     Computed(Arc<Program>),
 }
@@ -34,6 +37,22 @@ impl Source {
         let mut parameter = Parameter::new(vec![start as f32], [1], &Device::flex());
         parameter.set_rate(RELATIVE_RATE * if start == 0.0 { 1.0 } else { start.abs() });
         Self::Learned(Arc::new(RwLock::new(parameter)))
+    }
+
+    /// A field that is learned; its coefficients start at 0 and are of size 1.
+    pub fn learned_field(field: SmoothField) -> Self {
+        let n = field.coefficients();
+        let mut parameter = Parameter::new(vec![0.0; n], [n], &Device::flex());
+        parameter.set_rate(RELATIVE_RATE);
+        Self::LearnedField(Arc::new(RwLock::new(parameter)), Arc::new(field))
+    }
+
+    /// What is learned of it.
+    fn learned_part(&self) -> Option<&RwLock<Parameter<1>>> {
+        match self {
+            Self::Learned(parameter) | Self::LearnedField(parameter, _) => Some(parameter),
+            Self::Drawn { .. } | Self::Computed(_) => None,
+        }
     }
 }
 
@@ -65,6 +84,7 @@ impl RuntimeParameters {
                 Source::Learned(parameter) => {
                     Some(TensorValue::Tensor(get(parameter).reshape([1, 1, 1]).cast(x.dtype())))
                 }
+                Source::LearnedField(parameter, field) => Some(TensorValue::Tensor(field.tensor(get(parameter), x))),
                 Source::Computed(_) => None,
             },
             |program, known| program.forward(algebra, known).output().clone(),
@@ -73,7 +93,19 @@ impl RuntimeParameters {
 
     /// Whether any is learned.
     pub fn learn(&self) -> bool {
-        self.0.values().any(|source| matches!(source, Source::Learned(_)))
+        self.0.values().any(|source| source.learned_part().is_some())
+    }
+
+    /// The learned parameter `name` if `learned` is what is learned of it: a number, or a field.
+    pub fn learned_value(&self, name: &str, learned: &[f32]) -> Option<Value> {
+        match self.0.get(name)? {
+            Source::Learned(_) => learned.first().map(|&number| Value::Number(f64::from(number))),
+            Source::LearnedField(_, field) => {
+                let z: Vec<f64> = learned.iter().map(|&z| f64::from(z)).collect();
+                Some(Value::from(field.values(&z)))
+            }
+            Source::Drawn { .. } | Source::Computed(_) => None,
+        }
     }
 
     /// The values in f64: means of drawn numbers.
@@ -82,6 +114,7 @@ impl RuntimeParameters {
             |_, source| match source {
                 Source::Drawn { mean, .. } => Some(Value::Number(*mean)),
                 Source::Learned(parameter) => Some(Value::Number(to_vec_f64(get(parameter))[0])),
+                Source::LearnedField(parameter, field) => Some(Value::from(field.values(&to_vec_f64(get(parameter))))),
                 Source::Computed(_) => None,
             },
             |program, known| program.forward(algebra, known).output().clone(),
@@ -103,22 +136,21 @@ impl RuntimeParameters {
         values.into_iter().zip(self.0.values()).filter_map(value).collect()
     }
 
-    /// Moves learned numbers to `device`, which may track their gradients.
+    /// Moves what is learned to `device`, which may track its gradients.
     pub fn move_to(&self, device: &Device) {
-        for source in self.0.values() {
-            if let Source::Learned(parameter) = source {
-                let mut parameter = parameter.write().unwrap_or_else(PoisonError::into_inner);
-                let rate = parameter.rate();
-                *parameter = Parameter::new(parameter.values(), [1], device);
-                parameter.set_rate(rate);
-            }
+        for parameter in self.0.values().filter_map(Source::learned_part) {
+            let mut parameter = parameter.write().unwrap_or_else(PoisonError::into_inner);
+            let (rate, values) = (parameter.rate(), parameter.values());
+            let shape = [values.len()];
+            *parameter = Parameter::new(values, shape, device);
+            parameter.set_rate(rate);
         }
     }
 
-    /// Visits the learned numbers.
+    /// Visits what is learned.
     pub fn visit(&self, prefix: &str, visit: &mut Visitor<'_>) {
         for (name, source) in &self.0 {
-            if let Source::Learned(parameter) = source {
+            if let Some(parameter) = source.learned_part() {
                 let mut parameter = parameter.write().unwrap_or_else(PoisonError::into_inner);
                 visit(&format!("{prefix}{name}"), &mut *parameter);
             }

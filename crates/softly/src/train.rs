@@ -1,7 +1,7 @@
 //! Training: the loop, checkpoints and exact resumption.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,8 @@ use std::time::Instant;
 use burn::tensor::{Device, Tensor, TensorData};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use softly_pde::algebra::Value;
+use softly_pde::grid::Grid;
 
 use crate::compliance::Compliance;
 use crate::config::Config;
@@ -18,6 +20,7 @@ use crate::direction::DirectionKind;
 use crate::error::{Error, Result};
 use crate::files::{make_folder, read_text, write_text};
 use crate::model::{Blueprint, Model};
+use crate::npy;
 use crate::objective::Objective;
 use crate::optimizer::{GradientList, Optimizer, Slot};
 use crate::random::{Purpose, Stream};
@@ -255,8 +258,6 @@ impl Training {
             return Ok(None);
         }
         let mean = |total: f64| total / sums.steps as f64;
-        let learned =
-            |slot: &Slot| Some((slot.name.strip_prefix("constraint.")?.to_string(), f64::from(slot.value[0])));
         let line = Metrics {
             step: done,
             loss: mean(sums.loss),
@@ -265,7 +266,11 @@ impl Training {
             gradient_norm: mean(sums.gradient_norm),
             rate,
             replaced: sums.replaced,
-            constraint: self.optimizer.slots.iter().filter_map(learned).collect(),
+            constraint: self
+                .learned(|slot| &slot.value)
+                .into_iter()
+                .flat_map(|(name, value)| summary(name, &value))
+                .collect(),
         };
         self.sums = Sums::default();
         Ok(Some(line))
@@ -275,6 +280,16 @@ impl Training {
     pub fn snapshot(&self) -> Snapshot {
         let weights = self.optimizer.slots.iter().map(|s| (s.name.clone(), s.shape.clone(), s.averaged().to_vec()));
         Snapshot { blueprint: self.blueprint.clone(), step: self.optimizer.step, weights: weights.collect() }
+    }
+
+    /// The learned parameters of the constraint with their names, from the values that `pick` takes of their slots.
+    fn learned(&self, pick: fn(&Slot) -> &[f32]) -> Vec<(String, Value)> {
+        let Some(constraint) = &self.model.constraint else { return Vec::new() };
+        let learned = |slot: &Slot| {
+            let name = slot.name.strip_prefix("constraint.")?;
+            Some((name.to_string(), constraint.learned_value(name, pick(slot))?))
+        };
+        self.optimizer.slots.iter().filter_map(learned).collect()
     }
 
     /// Writes everything needed to go on.
@@ -386,6 +401,11 @@ impl RunFolder {
         self.path.join("checkpoints").join("latest.safetensors")
     }
 
+    /// A learned field of the constraint, `[H, W]`.
+    pub fn learned(&self, name: &str) -> PathBuf {
+        self.path.join(format!("learned-{name}.npy"))
+    }
+
     /// The weights to sample from.
     pub fn snapshot(&self) -> PathBuf {
         self.path.join("snapshots").join("final.safetensors")
@@ -420,6 +440,21 @@ impl RunFolder {
     pub fn step(&self) -> u64 {
         let text = read_text(&self.metrics()).unwrap_or_default();
         text.lines().rev().find_map(|line| serde_json::from_str::<Metrics>(line).ok()).map_or(0, |m| m.step)
+    }
+
+    /// Makes this process the only one that trains here, until the file is dropped or the process ends, however it ends:
+    /// a study that was killed may have left a training behind.
+    fn lock(&self) -> Result<File> {
+        let path = self.log();
+        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(Error::io("write", &path))?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                Err(Error::input(self.path.display(), "another process is training in this folder")
+                    .hint("wait until it is done, or stop it; then run the same command again"))
+            }
+            // Not every file system has locks; there it is up to the user.
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
+        }
     }
 }
 
@@ -470,10 +505,6 @@ pub fn run_training(
             progress(Progress { step: config.train.iterations, total: config.train.iterations, loss: None });
             return Ok(());
         }
-        if folder.checkpoint().exists() {
-            training.check_base("value/", &TensorFile::read(&folder.checkpoint())?, folder)?;
-            training.read_checkpoint(&folder.checkpoint())?;
-        }
         if let Ok(text) = read_text(&folder.info())
             && let Ok(before) = serde_json::from_str::<RunInfo>(&text)
         {
@@ -485,6 +516,11 @@ pub fn run_training(
     }
     for part in ["checkpoints", "snapshots"] {
         make_folder(&folder.path.join(part))?;
+    }
+    let _lock = folder.lock()?;
+    if folder.checkpoint().exists() {
+        training.check_base("value/", &TensorFile::read(&folder.checkpoint())?, folder)?;
+        training.read_checkpoint(&folder.checkpoint())?;
     }
     write_text(&folder.config(), &resolved)?;
     keep_metrics_until(&folder.metrics(), training.optimizer.step)?;
@@ -532,8 +568,27 @@ pub fn run_training(
             });
         }
     }
+    for (name, value) in training.learned(Slot::averaged) {
+        if let Value::Field(values) = value {
+            let Grid { rows, cols, .. } = training.dataset.grid;
+            npy::write_f64(&folder.learned(&name), &[rows, cols], values.iter().copied())?;
+        }
+    }
     training.snapshot().write(&folder.snapshot())?;
     save_info("finished")
+}
+
+/// A learned parameter as numbers with names: itself, or the mean and the standard deviation of a field.
+fn summary(name: String, value: &Value) -> Vec<(String, f64)> {
+    match value {
+        Value::Number(number) => vec![(name, *number)],
+        Value::Field(values) => {
+            let n = values.len() as f64;
+            let mean = values.iter().sum::<f64>() / n;
+            let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
+            vec![(format!("{name}.mean"), mean), (format!("{name}.std"), variance.sqrt())]
+        }
+    }
 }
 
 /// Drops lines of steps that will be taken again.

@@ -77,7 +77,12 @@ fn a_learned_or_certain_number_acts_like_a_given_one_even_inside_a_formula() {
         values[channel * 30..(channel + 1) * 30].iter().map(|v| mean[channel] + scale[channel] * v).collect()
     };
     let sample = [physical(0), physical(1)];
-    for parameter in [ParameterConfig::Learn { learn: 7.5 }, ParameterConfig::Normal { normal: [7.5, 0.0] }] {
+    for parameter in [
+        ParameterConfig::Learn { learn: 7.5 },
+        ParameterConfig::Normal { normal: [7.5, 0.0] },
+        // A field starts out the same everywhere.
+        ParameterConfig::LearnField { learn: 7.5, length: 0.3, size: 2.0 },
+    ] {
         let constraint = compiled(&darcy(parameter));
         assert_near(&residuals(&constraint, &values), &residuals(&given, &values));
         assert_near(&constraint.residual_values(&sample).concat(), &given.residual_values(&sample).concat());
@@ -163,11 +168,44 @@ fn blueprint(flow: ParameterConfig, scale: Scale) -> Blueprint {
 }
 
 #[test]
-fn the_training_gradient_of_a_learned_number_matches_finite_differences() {
+fn a_learned_field_acts_like_the_array_that_it_is() {
+    let learned = compiled(&darcy(ParameterConfig::LearnField { learn: 7.5, length: 0.3, size: 2.0 }));
+    let mut array = Vec::new();
+    learned.visit("", &mut |name, parameter| {
+        let z: Vec<f32> =
+            Stream::new(5, Purpose::Metric, 9).normals(parameter.values().len()).iter().map(|&z| z as f32).collect();
+        assert!(name == "flow" && z.len() > 4 && z.len() < 30, "{}", z.len());
+        parameter.set(z);
+    });
+    learned.visit("", &mut |name, parameter| {
+        let value = learned.learned_value(name, &parameter.values()).unwrap();
+        array = value.broadcast(30).to_vec();
+    });
+    assert!(array.iter().any(|v| *v > 8.0) && array.iter().any(|v| *v < 7.0), "{array:?}");
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("flow.npy");
+    softly::npy::write_f64(&file, &[6, 5], array.iter().copied()).unwrap();
+    let mut config = darcy(ParameterConfig::File { file });
+    // Formulas may use numbers alone, so the one of the source is written out.
+    config.parameters.remove("f");
+    let spelled = |residual: &str| Residuals::One(residual.replace("+ f", "+ flow*(x <= half) - sqrt(flow)*y"));
+    config.residual = spelled("K*laplacian(p) + dot(grad(K), grad(p)) + f - 0.1*flow*p");
+    let given = compiled(&config);
+    let values = fields(3, 0);
+    assert_near(&residuals(&learned, &values), &residuals(&given, &values));
+    let sample = [values[..30].to_vec(), values[30..60].to_vec()];
+    assert_near(&learned.residual_values(&sample).concat(), &given.residual_values(&sample).concat());
+}
+
+#[test]
+fn the_training_gradient_of_what_is_learned_matches_finite_differences() {
+    let number = (ParameterConfig::Learn { learn: 7.5 }, 0, 7.5_f32);
+    let field = (ParameterConfig::LearnField { learn: 7.5, length: 0.3, size: 4.0 }, 3, 0.0);
     // The L2 norm: with L1 norms the gradient knows the parameter through signs only. Jacobi's step is constant in training,
     // so its difference would be another one.
-    for (scale, gamma) in [(Scale::Plain, 0.2), (Scale::Unit, 1.0), (Scale::Polyak, 2.0)] {
-        let blueprint = blueprint(ParameterConfig::Learn { learn: 7.5 }, scale);
+    let scales = [(Scale::Plain, 0.2), (Scale::Unit, 1.0), (Scale::Polyak, 2.0)];
+    for ((flow, index, start), (scale, gamma)) in [number, field].iter().flat_map(|p| scales.map(|s| (p, s))) {
+        let blueprint = blueprint(flow.clone(), scale);
         let mut model = blueprint.build(&cpu().autodiff()).unwrap();
         model.denoiser.visit("", &mut |name, parameter| {
             if name == "gamma.last.bias" {
@@ -190,23 +228,28 @@ fn the_training_gradient_of_a_learned_number_matches_finite_differences() {
         let mut at = |value: f32| {
             model.denoiser.visit("", &mut |name, parameter| {
                 if name == "constraint.flow" {
-                    assert_eq!(parameter.shape(), [1]);
-                    // Five times its start, times γ's own multiple.
-                    assert_eq!(parameter.rate(), 5.0 * 7.5 * 0.5);
+                    let mut values = parameter.values();
+                    assert_eq!(parameter.shape(), [values.len()]);
                     if recorded.is_none() {
-                        assert_eq!(parameter.values(), [7.5]);
+                        assert_eq!(values[*index], *start);
+                        // Five times its size, times γ's own multiple.
+                        let size = if *start == 0.0 { 1.0 } else { *start };
+                        assert_eq!(parameter.rate(), 5.0 * f64::from(size) * 0.5);
                         recorded = parameter.take_gradient(&mut gradients);
                     }
-                    parameter.set(vec![value]);
+                    values[*index] = value;
+                    parameter.set(values);
                 }
             });
             to_vec_f64(loss(&model))[0]
         };
-        let mut difference = |h: f32| (at(7.5 + h) - at(7.5 - h)) / (2.0 * f64::from(h));
-        let (coarse, fine) = (difference(0.0625), difference(0.03125));
+        let mut difference = |h: f32| (at(start + h) - at(start - h)) / (2.0 * f64::from(h));
+        // As large as the curvature allows: the loss is kept in f32.
+        let step = if *start == 0.0 { 0.5 } else { 0.0625 };
+        let (coarse, fine) = (difference(step), difference(0.5 * step));
         let exact = (4.0 * fine - coarse) / 3.0;
-        let recorded = f64::from(recorded.expect("the loss depends on the parameter")[0]);
-        assert!((recorded / exact - 1.0).abs() < 1e-3, "{scale:?}: {recorded} against {exact}");
+        let recorded = f64::from(recorded.expect("the loss depends on the parameter")[*index]);
+        assert!((recorded / exact - 1.0).abs() < 1e-3, "{flow:?} {scale:?}: {recorded} against {exact}");
     }
 }
 
@@ -222,6 +265,7 @@ fn impossible_parameters_are_refused_by_name() {
         "constraint.parameters.flow={learn='fast'}",
         "constraint.parameters.flow={learn=[1.0, 2.0]}",
         "constraint.parameters.flow={learn=15.0, rate=3}",
+        "constraint.parameters.flow={learn=15.0, length=3.0}",
         "constraint.parameters.flow={normal=15.0}",
         "constraint.parameters.flow={lern=15.0}",
         "constraint.parameters.flow=true",
@@ -248,6 +292,7 @@ fn impossible_parameters_are_refused_by_name() {
     let learn = || ParameterConfig::Learn { learn: 1.0 };
     for (flow, f, place) in [
         (ParameterConfig::Learn { learn: f64::NAN }, "1", "constraint.parameters.flow"),
+        (ParameterConfig::LearnField { learn: 1.0, length: 0.0, size: 1.0 }, "1", "constraint.parameters.flow"),
         (ParameterConfig::Normal { normal: [1.0, -1.0] }, "1", "constraint.parameters.flow"),
         (ParameterConfig::Normal { normal: [1.0, f64::INFINITY] }, "1", "constraint.parameters.flow"),
         (learn(), "flow*(x <= flow)", "constraint.parameters.f"),

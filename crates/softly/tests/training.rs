@@ -210,6 +210,18 @@ fn folders_that_belong_to_something_else_are_refused_and_left_alone() {
     train_watched(&config, &run_path, |step| step == 12).unwrap_err();
     let other = small("scd", &["train.rate=2e-3"]);
     assert_refused(&run_path, "another configuration", || train(&other, &run_path));
+    // A second training while the first is at work there; afterwards it may go on.
+    let mut refused = false;
+    train_watched(&config, &run_path, |step| {
+        if step == 13 {
+            assert_refused(&run_path, "another process is training", || train(&config, &run_path));
+            refused = true;
+        }
+        step == 14
+    })
+    .unwrap_err();
+    assert!(refused);
+    train_watched(&config, &run_path, |step| step == 15).unwrap_err();
 
     let foreign = home.path().join("foreign");
     fs::create_dir(&foreign).unwrap();
