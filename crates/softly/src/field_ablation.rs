@@ -74,118 +74,146 @@ impl Ablation {
 
     /// Every training with its evaluations, the main study's vanilla first.
     pub(crate) fn cells(self, study: &FieldStudy) -> Vec<Cell> {
-        let seed = study.seeds[0];
-        let truth = study.equation.truth();
-        let method = |method, told| Cell::new(method, told, seed, vec![Variant::plain(method, told)]);
-        // A method of the preset with some settings changed.
-        let changed = |cell: Cell, label: &str, what: &str, settings: &[&str]| Cell {
-            name: format!("{label}-{}-{}-{seed}", what.replace(' ', "-").replace('γ', "gamma"), cell.told),
-            settings: settings.iter().map(|&s| s.into()).collect(),
-            variants: vec![Variant::plain(format!("{label}, {what}"), cell.told)],
-            ..cell
-        };
-        let mut cells = vec![method("vanilla", truth)];
+        let vanilla = method(study, "vanilla", study.equation.truth());
         match self {
-            Self::Noise => {
-                let log_normal = "objective.noise={ kind = 'log-normal', mean = -1.5, std = 1.2 }";
-                let mut other = changed(method("vanilla", truth), "vanilla", "log-normal", &[log_normal]);
-                for told in noise_told(study) {
-                    let guided = study.usually_guided(told);
-                    other.variants.push(Variant { label: format!("{}, log-normal", guided.label), ..guided.clone() });
-                    cells[0].variants.push(guided);
-                }
-                cells.push(other);
-                let wide = "objective.noise={ kind = 'log-normal', mean = -2.0, std = 1.7 }";
-                let cut = "objective.noise={ kind = 'trunc-log-normal', mean = -2.0, std = 1.7, min = 0.0183 }";
-                let independent =
-                    "objective.noise={ kind = 'trunc-log-normal', mean = -2.0, std = 1.7, stratified = false }";
-                let mut others = vec![("wide log-normal", wide), ("cut at 0.018", cut)];
-                if study.scale != StudyScale::Paper {
-                    // There the preset draws independently, as the paper does.
-                    others.push(("independent", independent));
-                }
-                for (what, setting) in others {
-                    cells.push(changed(method("vanilla", truth), "vanilla", what, &[setting]));
-                }
-                for told in noise_told(study) {
-                    cells.push(method("scd", told));
-                    cells.push(changed(method("scd", told), "scd", "log-normal", &[log_normal]));
-                }
-            }
-            Self::Scale => {
-                cells.extend(["scd", "scd-unit", "scd-paper"].map(|name| method(name, truth)));
-                cells.push(changed(method("scd", truth), "scd", "plain", &["denoiser.scd.scale=plain"]));
-                cells.push(changed(method("scd-unit", truth), "scd", "polyak", &["denoiser.scd.scale=polyak"]));
-                for told in [truth, study.most_wrong()] {
-                    let adapt = || study.adapted("adapt", told, seed, vec![Variant::plain("adapt", told)]);
-                    for (what, directions) in [
-                        ("gradient", "['gradient']"),
-                        ("spectral", "['spectral']"),
-                        ("newton", "['newton']"),
-                        ("kalman", "['kalman']"),
-                        ("without kalman", "['gradient', 'spectral', 'newton']"),
-                    ] {
-                        let setting = format!("denoiser.scd.directions={directions}");
-                        cells.push(changed(adapt(), "adapt", what, &[&setting]));
-                    }
-                    cells.push(adapt());
-                }
-            }
-            Self::Joint => {
-                let directions = format!(
-                    "denoiser.scd={{ directions = ['gradient', 'spectral', 'newton'], solve_for = '{}', scale = 'jacobi', \
-                     input = 'features', rate = 0.1, detach_base = false }}",
-                    study.equation.solved()
-                );
-                let detached = directions.replace("detach_base = false", "detach_base = true");
-                for told in [truth, study.most_wrong()] {
-                    let joint = |what: &str, base_loss: f64, scd: &str| {
-                        let base_loss = format!("objective.base_loss={base_loss:?}");
-                        changed(method("vanilla", told), "joint", what, &["constraint.norm=l2", &base_loss, scd])
-                    };
-                    cells.push(joint("no base loss", 0.0, &directions));
-                    cells.push(joint("base loss 1", 1.0, &directions));
-                    cells.push(joint("detached", 1.0, &detached));
-                    cells.push(changed(
-                        study.adapted("adapt", told, seed, Vec::new()),
-                        "adapt",
-                        "without kalman",
-                        &["denoiser.scd.directions=['gradient', 'spectral', 'newton']"],
-                    ));
-                }
-            }
-            Self::Gamma => {
-                cells.push(method("scd", truth));
-                for (what, setting) in [
-                    ("γ of the noisy field", "denoiser.scd.input=noisy"),
-                    ("γ of the estimate", "denoiser.scd.input=denoised"),
-                    ("one γ", "denoiser.scd.output=scalar"),
-                    ("γ per node", "denoiser.scd.output=pixel"),
-                    ("detached", "denoiser.scd.detach=true"),
-                ] {
-                    cells.push(changed(method("scd", truth), "scd", what, &[setting]));
-                }
-            }
-            Self::Sampling => {
-                cells.push(method("scd", truth));
-                for cell in &mut cells {
-                    let label = cell.method;
-                    cell.variants = Variant::with_last_steps(label, truth);
-                    let mut add = |what: &str, setting: String| {
-                        cell.variants.push(Variant::sampled(label, truth, what, format!("sampler.{setting}")));
-                    };
-                    add("σ_min 0.02", "sigma_min=0.02".into());
-                    for steps in [10, 25, 75] {
-                        add(&format!("{steps} steps"), format!("steps={steps}"));
-                    }
-                    for amount in [5.0, 20.0] {
-                        add(&format!("churn {amount}"), format!("churn={{ amount = {amount:?}, to = 1.0 }}"));
-                    }
-                }
-            }
+            Self::Noise => noise(study, vanilla),
+            Self::Scale => scale(study, vanilla),
+            Self::Joint => joint(study, vanilla),
+            Self::Gamma => gamma(study, vanilla),
+            Self::Sampling => sampling(study, vanilla),
         }
-        cells
     }
+}
+
+/// A method of the preset.
+fn method(study: &FieldStudy, method: &'static str, told: Told) -> Cell {
+    Cell::new(method, told, study.seeds[0], vec![Variant::plain(method, told)])
+}
+
+/// The frozen vanilla denoiser with corrections.
+fn adapt(study: &FieldStudy, told: Told) -> Cell {
+    study.adapted("adapt", told, study.seeds[0], vec![Variant::plain("adapt", told)])
+}
+
+/// A cell with some settings changed.
+fn changed(cell: Cell, label: &str, what: &str, settings: &[&str]) -> Cell {
+    Cell {
+        name: format!("{label}-{}-{}-{}", what.replace(' ', "-").replace('γ', "gamma"), cell.told, cell.seed),
+        settings: settings.iter().map(|&s| s.into()).collect(),
+        variants: vec![Variant::plain(format!("{label}, {what}"), cell.told)],
+        ..cell
+    }
+}
+
+fn noise(study: &FieldStudy, mut vanilla: Cell) -> Vec<Cell> {
+    let truth = study.equation.truth();
+    let log_normal = "objective.noise={ kind = 'log-normal', mean = -1.5, std = 1.2 }";
+    let mut other = changed(vanilla.clone(), "vanilla", "log-normal", &[log_normal]);
+    for told in noise_told(study) {
+        let guided = study.usually_guided(told);
+        other.variants.push(Variant { label: format!("{}, log-normal", guided.label), ..guided.clone() });
+        vanilla.variants.push(guided);
+    }
+    let mut cells = vec![vanilla, other];
+    let wide = "objective.noise={ kind = 'log-normal', mean = -2.0, std = 1.7 }";
+    let cut = "objective.noise={ kind = 'trunc-log-normal', mean = -2.0, std = 1.7, min = 0.0183 }";
+    let independent = "objective.noise={ kind = 'trunc-log-normal', mean = -2.0, std = 1.7, stratified = false }";
+    let mut others = vec![("wide log-normal", wide), ("cut at 0.018", cut)];
+    if study.scale != StudyScale::Paper {
+        // There the preset draws independently, as the paper does.
+        others.push(("independent", independent));
+    }
+    for (what, setting) in others {
+        cells.push(changed(method(study, "vanilla", truth), "vanilla", what, &[setting]));
+    }
+    for told in noise_told(study) {
+        cells.push(method(study, "scd", told));
+        cells.push(changed(method(study, "scd", told), "scd", "log-normal", &[log_normal]));
+    }
+    cells
+}
+
+fn scale(study: &FieldStudy, vanilla: Cell) -> Vec<Cell> {
+    let truth = study.equation.truth();
+    let mut cells = vec![vanilla];
+    cells.extend(["scd", "scd-unit", "scd-paper"].map(|name| method(study, name, truth)));
+    cells.push(changed(method(study, "scd", truth), "scd", "plain", &["denoiser.scd.scale=plain"]));
+    cells.push(changed(method(study, "scd-unit", truth), "scd", "polyak", &["denoiser.scd.scale=polyak"]));
+    for told in [truth, study.most_wrong()] {
+        for (what, directions) in [
+            ("gradient", "['gradient']"),
+            ("spectral", "['spectral']"),
+            ("newton", "['newton']"),
+            ("kalman", "['kalman']"),
+            ("without kalman", THREE),
+        ] {
+            let setting = format!("denoiser.scd.directions={directions}");
+            cells.push(changed(adapt(study, told), "adapt", what, &[&setting]));
+        }
+        cells.push(adapt(study, told));
+    }
+    cells
+}
+
+/// The directions that need no measuring.
+const THREE: &str = "['gradient', 'spectral', 'newton']";
+
+fn joint(study: &FieldStudy, vanilla: Cell) -> Vec<Cell> {
+    let mut cells = vec![vanilla];
+    let solved = study.equation.solved();
+    let scd = |detached: bool| {
+        format!(
+            "denoiser.scd={{ directions = {THREE}, solve_for = '{solved}', scale = 'jacobi', input = 'features', \
+             rate = 0.1, detach_base = {detached} }}"
+        )
+    };
+    for told in [study.equation.truth(), study.most_wrong()] {
+        for (what, base_loss, detached) in
+            [("no base loss", 0.0, false), ("base loss 1", 1.0, false), ("detached", 1.0, true)]
+        {
+            let base_loss = format!("objective.base_loss={base_loss:?}");
+            let settings = ["constraint.norm=l2", &base_loss, &scd(detached)];
+            cells.push(changed(method(study, "vanilla", told), "joint", what, &settings));
+        }
+        let directions = format!("denoiser.scd.directions={THREE}");
+        cells.push(changed(adapt(study, told), "adapt", "without kalman", &[&directions]));
+    }
+    cells
+}
+
+fn gamma(study: &FieldStudy, vanilla: Cell) -> Vec<Cell> {
+    let scd = || method(study, "scd", study.equation.truth());
+    let mut cells = vec![vanilla, scd()];
+    for (what, setting) in [
+        ("γ of the noisy field", "denoiser.scd.input=noisy"),
+        ("γ of the estimate", "denoiser.scd.input=denoised"),
+        ("one γ", "denoiser.scd.output=scalar"),
+        ("γ per node", "denoiser.scd.output=pixel"),
+        ("detached", "denoiser.scd.detach=true"),
+    ] {
+        cells.push(changed(scd(), "scd", what, &[setting]));
+    }
+    cells
+}
+
+fn sampling(study: &FieldStudy, vanilla: Cell) -> Vec<Cell> {
+    let truth = study.equation.truth();
+    let mut cells = vec![vanilla, method(study, "scd", truth)];
+    for cell in &mut cells {
+        let label = cell.method;
+        cell.variants = Variant::with_last_steps(label, truth);
+        let mut add = |what: &str, setting: String| {
+            cell.variants.push(Variant::sampled(label, truth, what, format!("sampler.{setting}")));
+        };
+        add("σ_min 0.02", "sigma_min=0.02".into());
+        for steps in [10, 25, 75] {
+            add(&format!("{steps} steps"), format!("steps={steps}"));
+        }
+        for amount in [5.0, 20.0] {
+            add(&format!("churn {amount}"), format!("churn={{ amount = {amount:?}, to = 1.0 }}"));
+        }
+    }
+    cells
 }
 
 /// What the rows of the noise ablation are told: the paper's f_max from 10 to 40, or the ends of the σ_obs axis.

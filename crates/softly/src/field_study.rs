@@ -303,10 +303,9 @@ impl FieldStudy {
     fn guidance(&self) -> [f64; 3] {
         match (self.equation, self.scale) {
             (Equation::Darcy, StudyScale::Demo) | (Equation::Helmholtz, StudyScale::Cpu) => [3e-5, 1e-4, 3e-4],
-            (Equation::Darcy, StudyScale::Cpu) => [3e-6, 1e-5, 3e-5],
+            (Equation::Darcy, StudyScale::Cpu) | (Equation::Helmholtz, StudyScale::Paper) => [3e-6, 1e-5, 3e-5],
             (Equation::Darcy, StudyScale::Paper) => [3e-7, 1e-6, 3e-6],
             (Equation::Helmholtz, StudyScale::Demo) => [3e-4, 1e-3, 3e-3],
-            (Equation::Helmholtz, StudyScale::Paper) => [3e-6, 1e-5, 3e-5],
         }
     }
 
@@ -478,7 +477,10 @@ mod tests {
         let study = FieldStudy::new(Equation::Helmholtz, StudyScale::Cpu, None, None);
         let names: Vec<String> = study.cells().into_iter().map(|c| c.name).collect();
         let has = |name: &str| names.iter().any(|n| n == name);
-        assert!(["scd-0.05-0", "adapt-0-1", "adapt-learn-k=4-0", "adapt-learn-k=6-2"].into_iter().all(has), "{names:?}");
+        assert!(
+            ["scd-0.05-0", "adapt-0-1", "adapt-learn-k=4-0", "adapt-learn-k=6-2"].into_iter().all(has),
+            "{names:?}"
+        );
         assert!(!["scd-0.05-1", "adapt-learn-0.5-0", "scd-k=4-0"].into_iter().any(has), "{names:?}");
         assert_eq!(study.most_wrong(), Told::WaveNumber { k: 6.0 });
     }

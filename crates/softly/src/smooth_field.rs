@@ -48,7 +48,9 @@ impl SmoothField {
             .collect();
         // The mean square of every φ over the nodes is 1.
         let scale = size / amplitudes.iter().map(|a| a * a).sum::<f64>().sqrt();
-        amplitudes.iter_mut().for_each(|a| *a *= scale);
+        for amplitude in &mut amplitudes {
+            *amplitude *= scale;
+        }
         Self { start, waves, nodes, tables: [rows, cols], amplitudes }
     }
 

@@ -188,8 +188,8 @@ fn a_learned_field_acts_like_the_array_that_it_is() {
     let mut config = darcy(ParameterConfig::File { file });
     // Formulas may use numbers alone, so the one of the source is written out.
     config.parameters.remove("f");
-    let spelled = |residual: &str| Residuals::One(residual.replace("+ f", "+ flow*(x <= half) - sqrt(flow)*y"));
-    config.residual = spelled("K*laplacian(p) + dot(grad(K), grad(p)) + f - 0.1*flow*p");
+    config.residual =
+        Residuals::One("K*laplacian(p) + dot(grad(K), grad(p)) + flow*(x <= half) - sqrt(flow)*y - 0.1*flow*p".into());
     let given = compiled(&config);
     let values = fields(3, 0);
     assert_near(&residuals(&learned, &values), &residuals(&given, &values));
