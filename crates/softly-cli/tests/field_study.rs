@@ -134,6 +134,8 @@ fn a_study_and_its_ablations_from_training_to_pages() {
     assert!(found.found.starts_with(&format!("{ratio:.3} [")) && found.met == (ratio <= 0.7), "{found:?} {ratio}");
     for text in [
         "SCD / vanilla residual, f = 15",
+        "scd / vanilla residual, f = 10",
+        "marginal W1 of adapt",
         "scd against post-hoc jacobi 2, f = 10",
         "adapt against post-hoc kalman 1, f = 15",
         "NLL of scd",
