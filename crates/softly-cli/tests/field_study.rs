@@ -180,7 +180,7 @@ fn a_study_and_its_ablations_from_training_to_pages() {
     let before = fs::read(out.join("report.html")).unwrap();
     fs::remove_file(out.join("report.html")).unwrap();
     let pages = softly(&["report"], out);
-    assert_eq!(pages.lines().count(), 5, "{pages}");
+    assert_eq!(pages.lines().count(), 1 + Ablation::ALL.len(), "{pages}");
     assert!(fs::read(out.join("report.html")).unwrap() == before);
     for ablation in Ablation::ALL {
         let page = fs::read_to_string(out.join(format!("report-{}.html", ablation.name()))).unwrap();
