@@ -439,8 +439,8 @@ fn wave_numbers(study: &FieldStudy, table: &FieldTable, colours: &mut Colours) -
     let caption = "First seed. Residual with the true wave number, as above.";
     let mut blocks = vec![Block::Table(table_of(study, table, caption, |line| !is_usual(line)))];
     blocks.extend(against_told(table, told, "k that methods are told (true: 1)", colours));
-    let text = "The wave is so small beside its second derivatives that a wave number around 1 hardly counts, however much it \
-                scatters. A larger one does: the first eigenvalue of the square lies at k = 4.44, so that a solution \
+    let text = "The wave is so small beside its second derivatives that a wave number around 1 changes the equation little, \
+                however much it scatters. A larger one does: the first eigenvalue of the square lies at k = 4.44, so that a solution \
                 for k = 4 has its long waves five times too large, and for k = 6 with the wrong sign.";
     Some(Section { heading: "When the wave number is far off".into(), text: vec![text.into()], blocks })
 }

@@ -1,15 +1,17 @@
 //! The correction that a Kalman update makes when the equation is an observation: the error of the base denoiser has a known
-//! covariance Σ, and the equation is known to hold up to a misfit of mean m and variance V.
+//! covariance Σ, and the equation is known to hold up to a misfit of mean m and covariance V.
 //!
 //! δ = −Σ Jᵀ (J Σ Jᵀ + V)⁻¹ (R − m) with J = ∂R/∂x at the base estimate: for Gaussian errors and a linear equation the mean of
 //! x0 − D given the equation. All fields move, each as far as it is uncertain. The paper's gradient −JᵀR is what is left of it with
 //! multiples of the identity for Σ and the inverse, the Newton step what becomes of it when all fields but one are certain.
 //!
 //! Everything is measured when the training starts, at several noise levels. Σ, diagonal in a fast basis, is the spectrum of the
-//! base's errors. m and V are mean and variance at every node of R(D) + J(x0 − D), zero if the equation is right and
-//! linear: where it is wrong in the same way for all data m knows, and where it is wrong otherwise, or too curved for
-//! one linear step, V says how little it tells. If a parameter of the constraint is learned m is zero, or nothing would be left to
-//! learn it from.
+//! base's errors. m and V belong to R(D) + J(x0 − D), zero if the equation is right and linear: where it is wrong in the same
+//! way for all data m knows, and where it is wrong otherwise, or too curved for one linear step, V says how little it tells. V is a
+//! variance at every node and, of the misfit divided by its deviation there, a spectrum: a wave number that is wrong spoils long
+//! waves, and short ones can still be trusted. If a parameter of the constraint is learned the equation counts as right but for
+//! it: R(x0) is left out, and m and V know the curvature alone. Otherwise they would excuse the start, and nothing be left to
+//! learn the parameter from.
 
 use std::sync::Arc;
 
@@ -39,13 +41,15 @@ const LAST: f64 = 80.0;
 /// Samples whose errors are measured at every level: they pin a variance to 12 %.
 const SAMPLES: usize = 128;
 
+/// The least energy of a wave of the standardised misfit, which is one on average: what nodes know of it in single precision.
+const LEAST_MISFIT: f64 = 1e-6;
+
 /// The Kalman direction, as configured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KalmanConfig {
-    /// Conjugate-gradient iterations. Stopping early is part of the method: the misfit of neighbouring nodes is taken as
-    /// independent, which long waves of it are not, and these come last. On Darcy's law at 32×32 nodes 12 explain most of the error at
-    /// low noise (37 %; 6 explain 34 %, 30 only 21 %).
+    /// Conjugate-gradient iterations. At low noise 3, 6, 12 and 24 explain 27, 39, 44 and 45 % of the error on Darcy's law at 32×32
+    /// nodes; the coefficients of the Helmholtz equation are constant, and there 6 do what 24 do.
     pub iterations: usize,
 }
 
@@ -70,8 +74,10 @@ pub struct KalmanDirection {
     errors: Parameter<4>,
     /// m, `[levels, 1, H, W]`.
     misfit_mean: Parameter<4>,
-    /// ln V, `[levels, 1, H, W]`.
+    /// The logarithm of V's diagonal, `[levels, 1, H, W]`.
     misfit_variance: Parameter<4>,
+    /// The logarithm of the spectrum in the residual's basis of a misfit whose variance is one everywhere, `[levels, 1, H, W]`.
+    misfit_spectrum: Parameter<4>,
     iterations: usize,
 }
 
@@ -100,6 +106,7 @@ impl KalmanDirection {
         let value = |x: Option<f64>| x.unwrap_or(0.0);
         let eigenvalues = along_x.iter().flat_map(|&x| along_y.iter().map(move |&y| value(x) + value(y))).collect();
         let [c, h, w] = basis.shape();
+        let of_nodes = || Parameter::fixed(vec![0.0; LEVELS * h * w], [LEVELS, 1, h, w], device);
         Ok(Self {
             constraint,
             equation,
@@ -108,8 +115,9 @@ impl KalmanDirection {
             residual_basis,
             eigenvalues,
             errors: Parameter::fixed(vec![0.0; LEVELS * c * h * w], [LEVELS, c, h, w], device),
-            misfit_mean: Parameter::fixed(vec![0.0; LEVELS * h * w], [LEVELS, 1, h, w], device),
-            misfit_variance: Parameter::fixed(vec![0.0; LEVELS * h * w], [LEVELS, 1, h, w], device),
+            misfit_mean: of_nodes(),
+            misfit_variance: of_nodes(),
+            misfit_spectrum: of_nodes(),
             iterations: config.iterations,
         })
     }
@@ -129,9 +137,13 @@ impl KalmanDirection {
         let transform = self.basis.transform(base);
         let smooth = |x: Tensor<4>| transform.fields(transform.coefficients(x) * covariance.clone());
         let mean = measured_at(sigma, &self.misfit_mean, base).reshape([n, h, w]);
-        let variance = measured_at(sigma, &self.misfit_variance, base).exp().reshape([n, h, w]);
-        let preconditioner = Preconditioner::new(self, &linearised, &covariance, &variance, base);
-        let apply = |y: Tensor<3>| linearised.product(&smooth(linearised.transposed(y.clone()))) + y * variance.clone();
+        let misfit = Misfit {
+            deviation: (measured_at(sigma, &self.misfit_variance, base) / 2.0).exp(),
+            spectrum: measured_at(sigma, &self.misfit_spectrum, base).exp(),
+            transform: self.residual_basis.transform(base),
+        };
+        let preconditioner = Preconditioner::new(self, &linearised, &covariance, &misfit, base);
+        let apply = |y: Tensor<3>| linearised.product(&smooth(linearised.transposed(y.clone()))) + misfit.covariance(y);
         let mut residual = mean - linearised.residual();
         let mut solution = residual.zeros_like();
         let mut scaled = preconditioner.apply(residual.clone());
@@ -165,9 +177,11 @@ impl Direction for KalmanDirection {
         let shape = self.basis.shape();
         let chosen: Vec<usize> = (0..count).step_by(count.div_ceil(SAMPLES).max(1)).collect();
         let device = self.errors.get().device();
-        let (mut errors, mut means, mut variances) = (Vec::new(), Vec::new(), Vec::new());
+        let residual_shape = self.residual_basis.shape();
+        let (mut errors, mut means, mut variances, mut spectra) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (level, sigma) in Self::levels().enumerate() {
-            let (mut energy, mut misfit) = (Moments::new(len), Moments::new(nodes));
+            let (mut energy, mut misfit, mut spectrum) = (Moments::new(len), Moments::new(nodes), Moments::new(nodes));
+            let mut misfits = Vec::new();
             for indices in chosen.chunks(32) {
                 let clean = Dataset::batch(&dataset.train, indices, len, nodes, units);
                 let noise =
@@ -176,24 +190,43 @@ impl Direction for KalmanDirection {
                 let (estimate, below) =
                     base.denoise_with_base(field_batch(noisy, shape, &device), &vec![sigma; indices.len()]);
                 let estimate = below.unwrap_or(estimate).without_autodiff();
-                let error = field_batch(clean.into_iter().map(f64::from).collect(), shape, &device) - estimate.clone();
+                let clean = field_batch(clean.into_iter().map(f64::from).collect(), shape, &device);
+                let error = clean.clone() - estimate.clone();
                 let linearised = self.constraint.linearised(self.equation, &estimate, |_| {});
-                misfit.add(&to_vec_f64((linearised.residual() + linearised.product(&error)).without_autodiff()));
+                let mut at_clean = linearised.residual() + linearised.product(&error);
+                if self.constraint.learns() {
+                    at_clean = at_clean - self.constraint.linearised(self.equation, &clean, |_| {}).residual();
+                }
+                misfits.push(to_vec_f64(at_clean.without_autodiff()));
                 energy.add(&to_vec_f64(self.basis.transform(&error).coefficients(error)));
             }
+            misfits.iter().for_each(|batch| misfit.add(batch));
+            let mean: Vec<f64> = misfit.means().collect();
+            let variance: Vec<f64> = misfit.variances().map(|variance| variance.max(1e-16)).collect();
+            for mut batch in misfits {
+                for sample in batch.chunks_exact_mut(nodes) {
+                    let moments = mean.iter().zip(&variance);
+                    sample.iter_mut().zip(moments).for_each(|(x, (mean, variance))| *x = (*x - mean) / variance.sqrt());
+                }
+                let standardised = field_batch(batch, residual_shape, &device);
+                spectrum.add(&to_vec_f64(self.residual_basis.transform(&standardised).coefficients(standardised)));
+            }
             errors.extend(energy.mean_squares().map(|square| square.max(1e-16).ln() as f32));
-            means.extend(misfit.means().map(|mean| if self.constraint.learns() { 0.0 } else { mean as f32 }));
-            variances.extend(misfit.variances().map(|variance| variance.max(1e-16).ln() as f32));
+            means.extend(mean.iter().map(|&mean| mean as f32));
+            variances.extend(variance.iter().map(|variance| variance.ln() as f32));
+            spectra.extend(spectrum.mean_squares().map(|square| square.max(LEAST_MISFIT).ln() as f32));
         }
         self.errors.set(errors);
         self.misfit_mean.set(means);
         self.misfit_variance.set(variances);
+        self.misfit_spectrum.set(spectra);
     }
 
     fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
         visit(&format!("{prefix}errors"), &mut self.errors);
         visit(&format!("{prefix}misfit-mean"), &mut self.misfit_mean);
         visit(&format!("{prefix}misfit-variance"), &mut self.misfit_variance);
+        visit(&format!("{prefix}misfit-spectrum"), &mut self.misfit_spectrum);
     }
 }
 
@@ -211,22 +244,41 @@ fn measured_at(sigma: &[f64], measured: &Parameter<4>, like: &Tensor<4>) -> Tens
     weights.matmul(measured).reshape([sigma.len(), c, h, w])
 }
 
+/// V = d Fᵀ S F d.
+struct Misfit {
+    /// d, `[N, 1, H, W]`.
+    deviation: Tensor<4>,
+    /// S, `[N, 1, H, W]`.
+    spectrum: Tensor<4>,
+    transform: Transform,
+}
+
+impl Misfit {
+    /// V y, `[N, H, W]` both.
+    fn covariance(&self, y: Tensor<3>) -> Tensor<3> {
+        let [n, h, w] = y.dims();
+        let scaled = y.reshape([n, 1, h, w]) * self.deviation.clone();
+        let coefficients = self.transform.coefficients(scaled) * self.spectrum.clone();
+        (self.transform.fields(coefficients) * self.deviation.clone()).reshape([n, h, w])
+    }
+}
+
 /// c Fᵀ D F c, the nearest thing to J Σ Jᵀ + V that a transform inverts: c is the coefficient of the solved field's Laplacian at
 /// every node, and D by coefficient what the energy of c⁻¹J on waves of that length makes of Σ, summed over fields.
-struct Preconditioner {
-    transform: Transform,
+struct Preconditioner<'a> {
+    transform: &'a Transform,
     /// 1/c, `[N, H, W]`.
     root: Tensor<3>,
     /// 1/D, `[N, 1, H, W]`.
     inverse: Tensor<4>,
 }
 
-impl Preconditioner {
+impl<'a> Preconditioner<'a> {
     fn new(
         direction: &KalmanDirection,
         linearised: &Linearised<'_>,
         covariance: &Tensor<4>,
-        variance: &Tensor<3>,
+        misfit: &'a Misfit,
         like: &Tensor<4>,
     ) -> Self {
         let constraint = &direction.constraint;
@@ -251,11 +303,11 @@ impl Preconditioner {
             let slope = (cosine + sine - ones.clone()).clamp_min(0.0) / waves.laplacian;
             energy = energy + (ones + slope * eigenvalues.clone()) * of_field(slot);
         }
-        let rows = mean(variance.clone() * root.clone() * root.clone());
-        let energy = energy + rows;
+        let deviation = misfit.deviation.clone().reshape([n, h, w]) * root.clone();
+        let energy = energy + mean(deviation.clone() * deviation) * misfit.spectrum.clone();
         let floor = energy.clone().reshape([n, h * w]).mean_dim(1).reshape([n, 1, 1, 1]) * 1e-6;
         let inverse = (energy + floor).clamp_min(1e-18).recip();
-        Self { transform: direction.residual_basis.transform(like), root, inverse }
+        Self { transform: &misfit.transform, root, inverse }
     }
 
     /// `[N, H, W]` both.

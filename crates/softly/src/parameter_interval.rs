@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use burn::tensor::Device;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use softly_pde::algebra::Value;
 
 use crate::constraint::SoftConstraint;
 use crate::denoiser::Denoiser;
@@ -106,8 +107,9 @@ impl ParameterIntervals {
         let mut learned: Vec<(String, f32)> = Vec::new();
         constraint.visit("", &mut |name, parameter| {
             // Fields are left out: an interval for each of their waves would help nobody.
-            if let [value] = parameter.values()[..] {
-                learned.push((name.to_string(), value));
+            let values = parameter.values();
+            if let Some(Value::Number(_)) = constraint.learned_value(name, &values) {
+                learned.push((name.to_string(), values[0]));
             }
         });
         let set = |index: usize, value: f32| {

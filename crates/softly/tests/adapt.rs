@@ -312,6 +312,12 @@ fn kalman_is_measured_on_a_trained_base_and_kept_with_the_model() {
     // The source is wrong by 5 in the corner of the inflow; at the lowest noise the misfit says so.
     let mean = &of("kalman.misfit-mean").2;
     assert!((mean[0] - 5.0).abs() < 0.5 && mean[8 * 16 + 8].abs() < 0.5, "{} and {}", mean[0], mean[8 * 16 + 8]);
+    // A source that is to be learned is not excused.
+    let learned = darcy(&[all, "constraint.parameters.flow={ learn = 15.0 }"]);
+    let training = Training::adapt(&trained, Path::new("base"), &learned, dataset(&learned), &cpu()).unwrap();
+    let weights = training.snapshot().weights;
+    let (_, _, mean) = weights.iter().find(|(name, _, _)| name == "kalman.misfit-mean").unwrap();
+    assert!(mean[0].abs() < 0.5, "{}", mean[0]);
 
     // The same correction without a learned γ, as controls have it.
     let mut constant = snapshot.clone();

@@ -239,14 +239,14 @@ fn the_spectral_direction_is_its_dense_formula() {
     }
 }
 
-/// The Kalman direction for `solve_for` with covariance e^`errors` `[2, H, W]`, mean misfit `mean` and variance e^`variance` `[H, W]`
-/// at every noise level.
+/// The Kalman direction for `solve_for` with covariance e^`errors` `[2, H, W]`, mean misfit `mean`, its variance e^`variance` and
+/// spectrum e^`spectrum` `[H, W]` at every noise level.
 fn kalman(
     (solve_for, iterations): (&str, usize),
     law: &ConstraintConfig,
     grid: &Grid,
     units: &Units,
-    [errors, mean, variance]: [&dyn Fn(usize) -> f32; 3],
+    [errors, mean, variance, spectrum]: [&dyn Fn(usize) -> f32; 4],
 ) -> KalmanDirection {
     let constraint = Arc::new(SoftConstraint::new(law, &names(law), grid, units).unwrap());
     let config = KalmanConfig { iterations };
@@ -257,6 +257,7 @@ fn kalman(
             "errors" => (0..2 * grid.len()).map(errors).collect(),
             "misfit-mean" => (0..grid.len()).map(mean).collect(),
             "misfit-variance" => (0..grid.len()).map(variance).collect(),
+            "misfit-spectrum" => (0..grid.len()).map(spectrum).collect(),
             _ => panic!("{name}"),
         };
         parameter.set(at_one.repeat(levels));
@@ -270,7 +271,8 @@ fn some_kalman(on: (&str, usize), law: &ConstraintConfig, grid: &Grid, units: &U
     let errors = |i: usize| -1.5 - 3.0 * (i % nodes) as f32 / nodes as f32 + (i as f32).sin();
     let mean = |i: usize| (1.7 * i as f32).sin();
     let variance = |i: usize| (2.3 * i as f32).cos() - 1.0;
-    kalman(on, law, grid, units, [&errors, &mean, &variance])
+    let spectrum = |i: usize| (3.1 * i as f32).sin() - 0.5;
+    kalman(on, law, grid, units, [&errors, &mean, &variance, &spectrum])
 }
 
 #[test]
@@ -322,13 +324,19 @@ fn the_kalman_direction_is_its_dense_formula() {
         let inner = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let mut system: Vec<Vec<f64>> =
             rows.iter().map(|row| smoothed.iter().map(|s| inner(row, s)).collect()).collect();
-        for (node, row) in system.iter_mut().enumerate() {
-            row[node] += measured["misfit-variance"][node].exp();
+        // Outside its region the equation says nothing.
+        let counts = |node: usize| rows[node].iter().any(|v| *v != 0.0);
+        let deviation = |node: usize| (measured["misfit-variance"][node] / 2.0).exp();
+        for (i, row) in system.iter_mut().enumerate() {
+            for (j, value) in row.iter_mut().enumerate() {
+                let waves = functions.iter().zip(&measured["misfit-spectrum"]);
+                let correlation: f64 = waves.map(|(function, s)| function[i] * s.exp() * function[j]).sum();
+                *value += deviation(i) * correlation * deviation(j);
+            }
+            row[i] += f64::from(!counts(i));
         }
         let right = residual(base).iter().zip(&measured["misfit-mean"]).map(|(r, m)| m - r).collect();
         let solution = solved(system, right);
-        // Outside its region the equation says nothing.
-        let counts = |node: usize| rows[node].iter().any(|v| *v != 0.0);
         let expected: Vec<f64> = (0..60)
             .map(|i| (0..30).filter(|&node| counts(node)).map(|node| smoothed[node][i] * solution[node]).sum())
             .collect();
@@ -401,7 +409,7 @@ fn kalman_measures_errors_and_misfit_and_removes_what_the_equation_can_see() {
         let values = Dataset::batch(&dataset.valid, &(0..32).collect::<Vec<_>>(), 512, 256, &units);
         let clean: Vec<f64> = values.into_iter().map(f64::from).collect();
         let noise = normals(77, clean.len());
-        let left = |sigma: f64| {
+        let left = |direction: &KalmanDirection, sigma: f64| {
             let noisy: Vec<f64> = clean.iter().zip(&noise).map(|(x, z)| x + sigma * z).collect();
             let step = to_vec_f64(direction.step(&field_batch(noisy.clone(), [2, 16, 16], &cpu()), &vec![sigma; 32]));
             let error: Vec<f64> = noisy.iter().zip(&step).zip(&clean).map(|((y, d), x)| y + d - x).collect();
@@ -411,13 +419,24 @@ fn kalman_measures_errors_and_misfit_and_removes_what_the_equation_can_see() {
         let expected = 1.0 - 196.0 / 512.0;
         if k == 1.0 {
             for sigma in [0.01, 0.1, 1.0] {
-                let left = left(sigma);
+                let left = left(&direction, sigma);
                 assert!((left - expected).abs() < 0.02, "σ = {sigma}: {left} against {expected}");
             }
         } else {
-            // Where noise is larger than what is wrong the equation still tells as much, where it is smaller nothing.
-            let [small, large] = [0.01, 10.0].map(left);
-            assert!((large - expected).abs() < 0.02 && small < 1.001 && small > expected + 0.05, "{small}, {large}");
+            // Where noise is larger than what is wrong the equation still tells as much, where it is smaller it is still
+            // right about short waves.
+            let [small, large] = [0.01, 10.0].map(|sigma| left(&direction, sigma));
+            assert!((large - expected).abs() < 0.02, "{large} against {expected}");
+            direction.visit("", &mut |name, p| {
+                if name == "misfit-spectrum" {
+                    p.set(vec![0.0; p.values().len()]);
+                }
+            });
+            let as_if_white = left(&direction, 0.01);
+            assert!(
+                expected + 0.01 < small && small + 0.05 < as_if_white && as_if_white < 1.001,
+                "{small}, {as_if_white}"
+            );
         }
     }
 }
@@ -598,7 +617,7 @@ fn without_a_residual_there_is_no_direction() {
     let law = helmholtz_law(1.0);
     let newton = newton(&solve_for("u", 4), &law, &grid, &units).unwrap();
     let spectral = spectral(&law, vec![Family::Cosine; 2], &grid, &units);
-    let kalman = kalman(("u", 4), &law, &grid, &units, [&|_| 0.0, &|_| 0.0, &|_| -4.0]);
+    let kalman = kalman(("u", 4), &law, &grid, &units, [&|_| 0.0, &|_| 0.0, &|_| -4.0, &|_| 0.0]);
     let directions: [&dyn Direction; 3] = [&newton, &spectral, &kalman];
     for v in directions.map(|direction| direction.at(&zero, &[0.3], &levels(&[0.3]))) {
         assert!(to_vec_f64(v.clone()).iter().all(|v| *v == 0.0));
