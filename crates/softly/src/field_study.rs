@@ -259,14 +259,13 @@ impl FieldStudy {
         for &told in if self.equation == Equation::Darcy { &self.told } else { &told } {
             let mut adapted = vec![Variant::plain("adapt", told)];
             if first {
-                // The measured directions without a learned γ.
-                let constant = |gamma: f64| Variant {
-                    label: format!("post-hoc kalman {gamma}"),
+                // What was measured, without a learned γ.
+                adapted.push(Variant {
+                    label: "post-hoc kalman 1".into(),
                     told,
-                    settings: vec![format!("denoiser.scd.constant=[0.0, 0.0, 0.0, {gamma:?}]")],
+                    settings: vec!["denoiser.scd.constant=[0.0, 0.0, 0.0, 1.0]".into()],
                     full: false,
-                };
-                adapted.extend([0.5, 1.0].map(constant));
+                });
             }
             cells.push(self.adapted("adapt", told, seed, adapted));
             if told != truth && self.equation.let_learn(told).is_some() {
@@ -466,10 +465,7 @@ mod tests {
                 "eval-dps-0.000003-10.json"
             ]
         );
-        assert_eq!(
-            files("adapt-15-0"),
-            ["eval-adapt-15.json", "eval-post-hoc-kalman-0.5-15.json", "eval-post-hoc-kalman-1-15.json"]
-        );
+        assert_eq!(files("adapt-15-0"), ["eval-adapt-15.json", "eval-post-hoc-kalman-1-15.json"]);
         assert_eq!(files("adapt-15-1"), ["eval-adapt-15.json"]);
         assert_eq!(files("scd-15-2"), files("scd-15-0"));
         for name in ["pidm-10-0", "pidm-published-15-0", "pidm-ddpm-10-0", "adapt-learn-7.5-2", "adapt-learn-20-0"] {
