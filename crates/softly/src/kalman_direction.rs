@@ -192,10 +192,11 @@ impl Direction for KalmanDirection {
                 let estimate = below.unwrap_or(estimate).without_autodiff();
                 let error = field_batch(clean.into_iter().map(f64::from).collect(), shape, &device) - estimate.clone();
                 let linearised = self.constraint.linearised(self.equation, &estimate, |_| {});
-                misfits.push(to_vec_f64((linearised.residual() + linearised.product(&error)).without_autodiff()));
+                let at_clean = to_vec_f64((linearised.residual() + linearised.product(&error)).without_autodiff());
+                misfit.add(&at_clean);
+                misfits.push(at_clean);
                 energy.add(&to_vec_f64(self.basis.transform(&error).coefficients(error)));
             }
-            misfits.iter().for_each(|batch| misfit.add(batch));
             let mean: Vec<f64> = misfit.means().collect();
             let variance: Vec<f64> = misfit.variances().map(|variance| variance.max(1e-16)).collect();
             for mut batch in misfits {
