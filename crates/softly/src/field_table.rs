@@ -232,7 +232,7 @@ pub(crate) fn rows_of<'a>(rows: &'a [Row], (method, told): Line<'_>) -> Vec<&'a 
 }
 
 /// Rows of two lines with the same seeds.
-fn pairs<'a>(rows: &'a [Row], first: Line<'_>, second: Line<'_>) -> Vec<[&'a Row; 2]> {
+pub(crate) fn pairs<'a>(rows: &'a [Row], first: Line<'_>, second: Line<'_>) -> Vec<[&'a Row; 2]> {
     let second = rows_of(rows, second);
     let partner = |r: &'a Row| Some([r, *second.iter().find(|s| s.seed == r.seed)?]);
     rows_of(rows, first).into_iter().filter_map(partner).collect()

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::field_ablation::Ablation;
 use crate::field_study::{Equation, FieldStudy, Told};
-use crate::field_table::{FieldTable, Line, Verdict, residual_ratio, rows_of};
+use crate::field_table::{FieldTable, Line, Verdict, pairs, residual_ratio, rows_of};
 use crate::paired::PairedRatio;
 use crate::study_scale::StudyScale;
 
@@ -144,18 +144,17 @@ impl<'a> Judge<'a> {
     }
 
     /// How single values of the fields are distributed: the largest of the adapted rows' distances from the data's, as a
-    /// ratio to vanilla's of the same field.
+    /// ratio to vanilla's of the same field and seeds.
     fn marginals(&self) -> Option<Target> {
         let vanilla = self.verdict("vanilla", self.study.equation.truth())?;
-        let distance = |verdict: &Verdict, field: usize| -> Option<f64> {
-            let rows = rows_of(&self.table.rows, Self::line(verdict));
-            let each = rows.iter().map(|row| Some(row.result.metrics.fields.get(field)?.w1));
-            Some(each.sum::<Option<f64>>()? / rows.len() as f64)
-        };
         let adapted = self.table.verdicts.iter().filter(|v| ["adapt", "adapt-learn"].contains(&v.method.as_str()));
         let fields = &self.table.rows.first()?.result.metrics.fields;
         let ratios = adapted.flat_map(|v| {
-            let ratio = move |field| Some((distance(v, field)? / distance(vanilla, field)?, field, v));
+            let pairs = pairs(&self.table.rows, Self::line(v), Self::line(vanilla));
+            let distance = move |side: usize, field: usize| -> Option<f64> {
+                pairs.iter().map(|pair| Some(pair[side].result.metrics.fields.get(field)?.w1)).sum()
+            };
+            let ratio = move |field| Some((distance(0, field)? / distance(1, field)?, field, v));
             (0..fields.len()).filter_map(ratio)
         });
         let (ratio, field, verdict) = ratios.max_by(|(a, ..), (b, ..)| a.total_cmp(b))?;
