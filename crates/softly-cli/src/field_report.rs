@@ -436,7 +436,7 @@ fn wave_numbers(study: &FieldStudy, table: &FieldTable, colours: &mut Colours) -
     if told.len() == 1 {
         return None;
     }
-    let caption = "First seed. Residual with the true wave number, as above.";
+    let caption = "Residual with the true wave number, as above.";
     let mut blocks = vec![Block::Table(table_of(study, table, caption, |line| !is_usual(line)))];
     blocks.extend(against_told(table, told, "k that methods are told (true: 1)", colours));
     let text = "The wave is so small beside its second derivatives that a wave number around 1 changes the equation little, \

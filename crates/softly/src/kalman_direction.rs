@@ -10,8 +10,7 @@
 //! way for all data m knows, and where it is wrong otherwise, or too curved for one linear step, V says how little it tells. V is a
 //! variance at every node and, of the misfit divided by its deviation there, a spectrum: a wave number that is wrong spoils long
 //! waves, and short ones can still be trusted. If a parameter of the constraint is learned m is zero, or nothing would be
-//! left to learn it from. V stays that of the start: without it the waves that the start gets most wrong would drown the others, and a
-//! wave number that starts at 6 does not come past the first eigenvalue, 4.44.
+//! left to learn it from. V stays that of the start: without it the waves that the start gets most wrong would drown the others.
 
 use std::sync::Arc;
 
