@@ -293,6 +293,13 @@ impl SoftConstraint {
         Self { parameters: other.parameters.clone(), ..self }
     }
 
+    /// The same constraint for whoever is not to change its learned parameters.
+    #[must_use]
+    pub fn untracked(mut self) -> Self {
+        self.parameters.untracked = true;
+        self
+    }
+
     /// Puts learned parameters on `device`, which may track their gradients. All that share them see that.
     pub fn move_to(&self, device: &Device) {
         self.parameters.move_to(device);
@@ -646,6 +653,6 @@ impl ConstraintConfig {
             symbols.parameters.insert(name.clone(), meaning);
         }
         symbols.fields.clone_from(&self.fields);
-        Ok((symbols, RuntimeParameters(sources)))
+        Ok((symbols, RuntimeParameters { sources, untracked: false }))
     }
 }

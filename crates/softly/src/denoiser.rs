@@ -12,9 +12,9 @@ pub trait Denoiser: Parameters + Send + Sync {
     /// D(x; σ) ≈ E[x0 | x0 + σ·noise = x]. `x` is `[N, C, H, W]` with one σ per sample; so is the result.
     fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4>;
 
-    /// The same, and the estimate of the denoiser below if a soft constraint is put on one.
-    fn denoise_with_base(&self, x: Tensor<4>, sigma: &[f64]) -> (Tensor<4>, Option<Tensor<4>>) {
-        (self.denoise(x, sigma), None)
+    /// The same, and what a soft constraint is made of if there is one.
+    fn estimates(&self, x: Tensor<4>, sigma: &[f64]) -> Estimates {
+        Estimates { estimate: self.denoise(x, sigma), base: None, unweighted: None }
     }
 
     /// An estimate `[N, C, H, W]` moved onto the constraint, if the model is asked for that; samplers do it in their last steps.
@@ -38,6 +38,23 @@ pub trait Denoiser: Parameters + Send + Sync {
     /// u(σ), the learned log-variance of the denoising error at each noise level, `[N]`, if there is one.
     fn log_variance(&self, _sigma: &[f64]) -> Option<Tensor<1>> {
         None
+    }
+}
+
+/// Estimates of the clean field, `[N, C, H, W]` each.
+pub struct Estimates {
+    /// D(x; σ).
+    pub estimate: Tensor<4>,
+    /// That of the denoiser below a soft constraint.
+    pub base: Option<Tensor<4>>,
+    /// That corrected without a learned weight, from which learned parameters of the constraint are learned.
+    pub unweighted: Option<Tensor<4>>,
+}
+
+impl Estimates {
+    /// That of the denoiser below a soft constraint, or of the denoiser itself if it has none.
+    pub fn into_base(self) -> Tensor<4> {
+        self.base.unwrap_or(self.estimate)
     }
 }
 

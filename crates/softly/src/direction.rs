@@ -49,6 +49,11 @@ impl DirectionKind {
         matches!(self, Self::Newton | Self::Kalman)
     }
 
+    /// γ before it is trained: 1 for the direction that is an estimate of the error as it stands.
+    pub fn first_weight(self) -> f32 {
+        if self == Self::Kalman { 1.0 } else { 0.0 }
+    }
+
     /// The name in configurations and in snapshots.
     pub fn name(self) -> &'static str {
         match self {

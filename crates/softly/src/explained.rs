@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Config;
 use crate::constraint::SoftConstraint;
 use crate::dataset::Dataset;
-use crate::denoiser::{Denoiser, Precondition};
+use crate::denoiser::{Denoiser, Estimates, Precondition};
 use crate::denoising_loss::DenoisingLoss;
 use crate::direction::{Direction, DirectionKind};
 use crate::error::{Error, Result};
@@ -191,7 +191,7 @@ fn level_sums(
 ) -> Sums {
     let n = noisy.dims()[0];
     let sigmas = vec![sigma; n];
-    let (estimate, base) = denoiser.denoise_with_base(noisy.clone(), &sigmas);
+    let Estimates { estimate, base, .. } = denoiser.estimates(noisy.clone(), &sigmas);
     let base = base.unwrap_or_else(|| estimate.clone());
     let at = vec![Precondition::new(sigma, sigma_data); n];
     let columns: Vec<Vec<f64>> =

@@ -9,8 +9,11 @@
 //! base's errors. m and V belong to R(D) + J(x0 − D), zero if the equation is right and linear: where it is wrong in the same
 //! way for all data m knows, and where it is wrong otherwise, or too curved for one linear step, V says how little it tells. V is a
 //! variance at every node and, of the misfit divided by its deviation there, a spectrum: a wave number that is wrong spoils long
-//! waves, and short ones can still be trusted. If a parameter of the constraint is learned m is zero, or nothing would be
-//! left to learn it from. V stays that of the start: without it the waves that the start gets most wrong would drown the others.
+//! waves, and short ones can still be trusted.
+//!
+//! Learned parameters of the constraint are learned from D + δ, whatever γ makes of δ: a γ that is small because the equation is
+//! wrong would keep it wrong. Then m is zero, or nothing would be left to learn from, and V is measured again from time to
+//! time: at its own V every equation does what it can, so that the loss falls all the way to the right one.
 
 use std::sync::Arc;
 
@@ -186,9 +189,8 @@ impl Direction for KalmanDirection {
                 let noise =
                     indices.iter().flat_map(|&i| Stream::new(level as u64, Purpose::Metric, i as u64).normals(len));
                 let noisy = clean.iter().zip(noise).map(|(&x, z)| f64::from(x) + sigma * z).collect();
-                let (estimate, below) =
-                    base.denoise_with_base(field_batch(noisy, shape, &device), &vec![sigma; indices.len()]);
-                let estimate = below.unwrap_or(estimate).without_autodiff();
+                let estimates = base.estimates(field_batch(noisy, shape, &device), &vec![sigma; indices.len()]);
+                let estimate = estimates.into_base().without_autodiff();
                 let error = field_batch(clean.into_iter().map(f64::from).collect(), shape, &device) - estimate.clone();
                 let linearised = self.constraint.linearised(self.equation, &estimate, |_| {});
                 let at_clean = to_vec_f64((linearised.residual() + linearised.product(&error)).without_autodiff());

@@ -45,11 +45,12 @@ impl Linear {
         }
     }
 
-    /// All zero: the layer's output starts at 0.
-    pub fn zeros(inputs: usize, outputs: usize, device: &Device) -> Self {
+    /// Its output is `bias` at the start, whatever comes in.
+    pub fn constant(inputs: usize, bias: Vec<f32>, device: &Device) -> Self {
+        let outputs = bias.len();
         Self {
             weight: Parameter::new(vec![0.0; outputs * inputs], [outputs, inputs], device),
-            bias: Parameter::new(vec![0.0; outputs], [outputs], device),
+            bias: Parameter::new(bias, [outputs], device),
         }
     }
 
@@ -193,16 +194,16 @@ impl Backbone for LevelMlp {
     }
 }
 
-/// Two linear layers with a SiLU between; the second starts at zero, so that the output does too.
+/// Two linear layers with a SiLU between; the second starts at zero but for its bias, which is then the output.
 pub struct TwoLayer {
     first: Linear,
     last: Linear,
 }
 
 impl TwoLayer {
-    /// `inputs` → `hidden` → `outputs`.
-    pub fn new(inputs: usize, hidden: usize, outputs: usize, stream: &mut Stream, device: &Device) -> Self {
-        Self { first: Linear::new(inputs, hidden, stream, device), last: Linear::zeros(hidden, outputs, device) }
+    /// `inputs` → `hidden` → as many outputs as `start` has values.
+    pub fn new(inputs: usize, hidden: usize, start: Vec<f32>, stream: &mut Stream, device: &Device) -> Self {
+        Self { first: Linear::new(inputs, hidden, stream, device), last: Linear::constant(hidden, start, device) }
     }
 
     /// `[N, inputs]` → `[N, outputs]`.
@@ -226,6 +227,6 @@ mod tests {
     fn the_toy_network_has_the_expected_size() {
         let stream = &mut Stream::new(0, Purpose::Weights, 0);
         assert_eq!(Mlp::new(2, 128, stream, &Device::flex()).count_parameters(), 21_250);
-        assert_eq!(TwoLayer::new(2 + EMBEDDING, 100, 1, stream, &Device::flex()).count_parameters(), 1_201);
+        assert_eq!(TwoLayer::new(2 + EMBEDDING, 100, vec![0.0], stream, &Device::flex()).count_parameters(), 1_201);
     }
 }

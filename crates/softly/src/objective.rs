@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::constraint::SoftConstraint;
 use crate::ddpm::CosineSchedule;
-use crate::denoiser::{Denoiser, per_sample};
+use crate::denoiser::{Denoiser, Estimates, per_sample};
 use crate::noise::NoiseDist;
 
 /// The weight of a noise level in the loss.
@@ -113,6 +113,8 @@ pub struct Loss {
     pub data: Tensor<1>,
     /// The same of the denoiser below a soft constraint, times its weight, if that counts.
     pub base: Option<Tensor<1>>,
+    /// The same of the estimate that parameters of the constraint are learned from, if that is another one.
+    pub parameters: Option<Tensor<1>>,
     /// The regulariser, if there is one, mean over the batch.
     pub residual: Option<Tensor<1>>,
 }
@@ -120,7 +122,8 @@ pub struct Loss {
 impl Loss {
     /// The sum of the terms.
     pub fn total(&self) -> Tensor<1> {
-        [&self.base, &self.residual].into_iter().flatten().fold(self.data.clone(), |sum, term| sum + term.clone())
+        let others = [&self.base, &self.parameters, &self.residual].into_iter().flatten();
+        others.fold(self.data.clone(), |sum, term| sum + term.clone())
     }
 }
 
@@ -136,7 +139,7 @@ impl Objective {
         sigma_data: f64,
     ) -> Loss {
         let noisy = clean.clone() + noise * per_sample(sigma.iter().copied(), &clean);
-        let (estimate, base) = denoiser.denoise_with_base(noisy.clone(), sigma);
+        let Estimates { estimate, base, unweighted } = denoiser.estimates(noisy.clone(), sigma);
         // √w multiplies the error before squaring: one product fewer to differentiate.
         let root_weight = per_sample(sigma.iter().map(|&s| self.weight.at(s, sigma_data).sqrt()), &clean);
         let log_variance = denoiser.log_variance(sigma).map(|u| u.reshape([sigma.len(), 1, 1, 1]));
@@ -149,6 +152,7 @@ impl Objective {
             }
         };
         let data = loss_of(estimate.clone());
+        let parameters = unweighted.map(loss_of);
         let base = base.filter(|_| self.base_loss > 0.0).map(|base| loss_of(base) * self.base_loss);
         let residual = match (self.regulariser, constraint) {
             (Some(regulariser), Some(constraint)) => {
@@ -156,7 +160,7 @@ impl Objective {
             }
             _ => None,
         };
-        Loss { data, base, residual }
+        Loss { data, base, parameters, residual }
     }
 }
 

@@ -168,6 +168,18 @@ impl Optimizer {
         Self { slots, step: 0 }
     }
 
+    /// Takes over what is stored in `model`, but not learned.
+    pub fn read_fixed_of(&mut self, model: &mut dyn Parameters) {
+        let mut slots = self.slots.iter_mut();
+        model.visit("", &mut |_, parameter| {
+            if let Some(slot) = slots.next()
+                && !slot.trainable
+            {
+                slot.value = parameter.values();
+            }
+        });
+    }
+
     /// One step of Adam along `gradients` with learning rate `rate`, clipped to `clip` in total norm.
     pub fn step(&mut self, gradients: GradientList, adam: Adam, rate: f64, clip: Option<f64>, ema: Ema) -> StepReport {
         let mut all = gradients.0;

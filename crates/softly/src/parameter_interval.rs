@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use softly_pde::algebra::Value;
 
 use crate::constraint::SoftConstraint;
-use crate::denoiser::Denoiser;
+use crate::denoiser::{Denoiser, Estimates};
 use crate::error::{Error, Result};
 use crate::held_out::HeldOut;
 use crate::normal_equations::NormalEquations;
@@ -186,12 +186,15 @@ impl Fields {
         Self { clean, noisy, sigmas, levels }
     }
 
-    /// D at every field.
+    /// At every field the estimate that parameters are learned from.
     fn estimates(&self, denoiser: &dyn Denoiser, shape: [usize; 3], batch: usize, device: &Device) -> Vec<f64> {
         let size = shape.iter().product::<usize>();
         let batches = self.noisy.par_chunks(size * batch.max(1)).zip(self.sigmas.par_chunks(batch.max(1)));
-        let each = batches
-            .map(|(noisy, sigmas)| to_vec_f64(denoiser.denoise(field_batch(noisy.to_vec(), shape, device), sigmas)));
+        let each = batches.map(|(noisy, sigmas)| {
+            let Estimates { estimate, unweighted, .. } =
+                denoiser.estimates(field_batch(noisy.to_vec(), shape, device), sigmas);
+            to_vec_f64(unweighted.unwrap_or(estimate))
+        });
         each.collect::<Vec<_>>().concat()
     }
 

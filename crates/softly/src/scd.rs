@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::compliance::Compliance;
 use crate::constraint::SoftConstraint;
 use crate::dataset::Dataset;
-use crate::denoiser::{Denoiser, Precondition, per_sample};
+use crate::denoiser::{Denoiser, Estimates, Precondition, per_sample};
 use crate::direction::{Direction, DirectionKind};
 use crate::error::{Error, Result};
 pub use crate::gradient_direction::{Damping, Scale, automatic_lambda};
@@ -151,7 +151,8 @@ fn as_learned(compliance: &Compliance) -> bool {
     *compliance == Compliance::LEARNED
 }
 
-/// The learned weights γ: a two-layer network of what [`GammaInput`] says and the noise level, zero at the start.
+/// The learned weights γ: a two-layer network of what [`GammaInput`] says and the noise level, at the start
+/// [`DirectionKind::first_weight`].
 pub struct Gamma {
     weights: Weights,
     /// Broadcastable shape of one direction's γ, `[C, H, W]`.
@@ -185,7 +186,10 @@ impl Gamma {
             }
             Some(values) => Weights::Constant(values.clone()),
             None => {
-                let mut network = TwoLayer::new(inputs + EMBEDDING, config.hidden, count, stream, device);
+                let per_direction = outputs.iter().product();
+                let first =
+                    config.directions.iter().flat_map(|kind| vec![kind.first_weight(); per_direction]).collect();
+                let mut network = TwoLayer::new(inputs + EMBEDDING, config.hidden, first, stream, device);
                 network.visit("", &mut |_, parameter| parameter.set_rate(config.rate));
                 Weights::Learned(Box::new(network))
             }
@@ -232,24 +236,30 @@ impl SoftlyConstrained {
         Self { base, constraint, directions, gamma, config, sigma_data }
     }
 
-    /// D(x; σ) and D₀(x; σ).
-    fn corrected(&self, x: Tensor<4>, sigma: &[f64]) -> (Tensor<4>, Tensor<4>) {
+    fn corrected(&self, x: Tensor<4>, sigma: &[f64]) -> Estimates {
         let at: Vec<Precondition> = sigma.iter().map(|&s| Precondition::new(s, self.sigma_data)).collect();
         let base = self.base.denoise(x.clone(), sigma);
         if self.config.compliance == Compliance::NONE {
-            return (base.clone(), base);
+            return Estimates { estimate: base.clone(), base: Some(base), unweighted: None };
         }
         let below = if self.config.detach_base { base.clone().detach() } else { base.clone() };
         let [c, h, w] = self.gamma.outputs;
         let gamma = self.gamma_at(&x, &below, sigma, &at).cast(x.dtype());
         let mut estimate = below.clone();
+        let mut unweighted = None;
         for (i, direction) in self.directions.iter().enumerate() {
             let weight = gamma.clone().narrow(1, i * c * h * w, c * h * w).reshape([sigma.len(), c, h, w]);
             let direction = direction.at(&below, sigma, &at);
-            let direction = if self.config.detach { direction.detach() } else { direction };
+            let teaches = self.constraint.learns() && self.config.directions[i] == DirectionKind::Kalman;
+            if teaches {
+                unweighted = Some(below.clone() + direction.clone());
+            }
+            // On a frozen base a direction depends on nothing but what is learned of the constraint.
+            let constant = self.config.detach || (teaches && !below.is_autodiff());
+            let direction = if constant { direction.detach() } else { direction };
             estimate = estimate + weight * direction;
         }
-        (estimate, base)
+        Estimates { estimate, base: Some(base), unweighted }
     }
 
     /// γ of every direction as it is applied, `[N, directions × outputs]`.
@@ -297,12 +307,11 @@ impl Parameters for SoftlyConstrained {
 
 impl Denoiser for SoftlyConstrained {
     fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
-        self.corrected(x, sigma).0
+        self.corrected(x, sigma).estimate
     }
 
-    fn denoise_with_base(&self, x: Tensor<4>, sigma: &[f64]) -> (Tensor<4>, Option<Tensor<4>>) {
-        let (estimate, base) = self.corrected(x, sigma);
-        (estimate, Some(base))
+    fn estimates(&self, x: Tensor<4>, sigma: &[f64]) -> Estimates {
+        self.corrected(x, sigma)
     }
 
     fn project(&self, estimate: Tensor<4>) -> Tensor<4> {

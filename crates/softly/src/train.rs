@@ -63,6 +63,9 @@ struct Sums {
     replaced: usize,
 }
 
+/// Steps between measurements of what directions know of the constraint, if parameters of it are learned.
+const MEASURE_EVERY: u64 = 100;
+
 /// A training under way.
 pub struct Training {
     /// The resolved configuration and data description.
@@ -93,6 +96,7 @@ struct Share<'a> {
 
 /// The numbers of a [`Loss`](crate::objective::Loss).
 struct Terms {
+    total: f64,
     data: f64,
     base: Option<f64>,
     residual: Option<f64>,
@@ -126,8 +130,14 @@ impl<'a> Share<'a> {
         let loss = objective.loss(&*model.denoiser, constraint, clean, noise, self.sigma, sigma_data);
         let total = if self.weight == 1.0 { loss.total() } else { loss.total() * self.weight };
         let mut gradients = total.backward();
-        let number = |t: Tensor<1>| self.weight * f64::from(t.into_scalar::<f32>());
-        let terms = Terms { data: number(loss.data), base: loss.base.map(number), residual: loss.residual.map(number) };
+        let number = |t: Tensor<1>| f64::from(t.into_scalar::<f32>());
+        let part = |t: Tensor<1>| self.weight * number(t);
+        let terms = Terms {
+            total: number(total),
+            data: part(loss.data),
+            base: loss.base.map(part),
+            residual: loss.residual.map(part),
+        };
         (terms, GradientList::of(&mut *model.denoiser, &mut gradients))
     }
 }
@@ -135,6 +145,7 @@ impl<'a> Share<'a> {
 impl Terms {
     fn add(&mut self, other: &Self) {
         let sum = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a + b);
+        self.total += other.total;
         self.data += other.data;
         (self.base, self.residual) = (sum(self.base, other.base), sum(self.residual, other.residual));
     }
@@ -216,9 +227,12 @@ impl Training {
 
     /// Takes one step; returns a line of metrics when one is due.
     pub fn step(&mut self) -> Result<Option<Metrics>> {
+        let step = self.optimizer.step;
+        if self.measures_again() {
+            self.measure_again();
+        }
         let config = &self.blueprint.config;
         let train = &config.train;
-        let step = self.optimizer.step;
         let shape = self.model.shape;
         let sample_len = self.dataset.sample_len();
         let indices = self.order.batch(step, train.batch, self.dataset.train_count(), train.seed);
@@ -237,8 +251,7 @@ impl Training {
             gradients.add(other);
             (terms, gradients)
         });
-        let (Terms { data, base, residual }, gradients) = added.expect("there is at least one share");
-        let total = data + base.unwrap_or(0.0) + residual.unwrap_or(0.0);
+        let (Terms { total, data, base, residual }, gradients) = added.expect("there is at least one share");
         if !total.is_finite() {
             return Err(Error::Diverged { step, loss: total, hint: String::new() });
         }
@@ -274,6 +287,19 @@ impl Training {
         };
         self.sums = Sums::default();
         Ok(Some(line))
+    }
+
+    /// Whether what directions know of the constraint is out of date.
+    fn measures_again(&self) -> bool {
+        let step = self.optimizer.step;
+        let learns = self.model.constraint.as_ref().is_some_and(|constraint| constraint.learns());
+        learns && step > 0 && step.is_multiple_of(MEASURE_EVERY)
+    }
+
+    fn measure_again(&mut self) {
+        self.model.denoiser.measure(&self.dataset, &self.blueprint.data.units);
+        self.optimizer.read_fixed_of(&mut *self.model.denoiser);
+        self.twins.iter_mut().for_each(|twin| twin.copy_weights(&mut self.model));
     }
 
     /// The averaged weights, ready to sample from.

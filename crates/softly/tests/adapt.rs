@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use burn::tensor::Device;
 use softly::config::{Config, Layers};
 use softly::dataset::Dataset;
-use softly::denoiser::Denoiser;
+use softly::denoiser::{Denoiser, Estimates};
 use softly::error::Result;
 use softly::generate::Trained;
 use softly::model::{Blueprint, Model};
@@ -122,7 +122,7 @@ fn adapting_changes_the_soft_constraint_alone() {
     // γ's network of 11 inputs and the radius.
     assert_eq!(training.model.denoiser.count_parameters(), 11 * 100 + 100 + 100 + 1 + 1);
     let x = field_batch(vec![0.3, -0.2], [2, 1, 1], &cpu());
-    let (estimate, below) = training.model.denoiser.denoise_with_base(x, &[0.1]);
+    let Estimates { estimate, base: below, .. } = training.model.denoiser.estimates(x, &[0.1]);
     assert!(estimate.is_autodiff() && !below.unwrap().is_autodiff(), "the base runs untracked");
     for _ in 0..1000 {
         training.step().unwrap();
@@ -337,6 +337,77 @@ fn kalman_is_measured_on_a_trained_base_and_kept_with_the_model() {
     .unwrap();
     let refused = bare.model(&cpu(), Path::new("here")).err().unwrap().to_string();
     assert!(refused.contains("kalman.errors") && refused.contains("softly adapt"), "{refused}");
+}
+
+/// An untrained base, and Newton steps and Kalman updates with a source that is learned on top of it.
+fn learns_through_kalman(settings: &[&str]) -> (Config, Snapshot) {
+    let mut plain = darcy(&["constraint.parameters.flow=15.0"]);
+    plain.denoiser.scd = None;
+    let base = Training::new(&plain, dataset(&plain), &cpu()).unwrap().snapshot();
+    (darcy(&[&["denoiser.scd.directions=['newton', 'kalman']", "train.batch=4"], settings].concat()), base)
+}
+
+#[test]
+fn a_parameter_is_learned_through_kalman_whatever_the_weights_are() {
+    let (config, base) = learns_through_kalman(&[]);
+    let training = Training::adapt(&base, Path::new("base"), &config, dataset(&config), &cpu()).unwrap();
+    let blueprint = training.blueprint.clone();
+    let mut probe = Probe { config: config.clone(), data: dataset(&config), blueprint, model: training.model };
+    let set = |probe: &mut Probe, which: &str, value: f32| {
+        probe.model.denoiser.visit("", &mut |name, parameter| {
+            if name == which {
+                parameter.set(vec![value; parameter.values().len()]);
+            }
+        });
+    };
+    let slope = |probe: &mut Probe, loss: burn::tensor::Tensor<1>| {
+        let mut gradients = loss.backward();
+        let mut found = None;
+        probe.model.denoiser.visit("", &mut |name, parameter| {
+            if name == "constraint.flow" {
+                found = parameter.take_gradient(&mut gradients).map(|g| f64::from(g[0]));
+            }
+        });
+        found
+    };
+    let mut slopes = Vec::new();
+    for gamma in [0.0, 0.3] {
+        set(&mut probe, "gamma.last.bias", gamma);
+        let [weighed, all] = [probe.loss().data, probe.loss().total()].map(|loss| slope(&mut probe, loss));
+        assert_eq!(weighed, None, "not through what γ weighs");
+        slopes.push(all.unwrap());
+    }
+    assert_eq!(slopes[0], slopes[1]);
+    let [below, above] = [14.5, 15.5].map(|flow| {
+        set(&mut probe, "constraint.flow", flow);
+        to_vec_f64(probe.loss().parameters.unwrap())[0]
+    });
+    let difference = above - below;
+    assert!((slopes[0] - difference).abs() < 0.02 * difference.abs(), "{} and {difference}", slopes[0]);
+}
+
+#[test]
+fn what_kalman_knows_of_a_learned_equation_is_kept_up_to_date() {
+    let damped = "constraint.residual=K*laplacian(p) + dot(grad(K), grad(p)) + f - c*p";
+    let settings = [
+        damped,
+        "constraint.parameters.c={learn=2.0}",
+        "train.iterations=104",
+        "train.log_every=104",
+        "train.checkpoint_every=50",
+    ];
+    let (config, base) = learns_through_kalman(&settings);
+    let adapted = || Training::adapt(&base, Path::new("base"), &config, dataset(&config), &cpu()).unwrap();
+    let home = TempDir::new().unwrap();
+    let [whole, before, after] = ["whole", "before", "after"].map(|name| RunFolder::new(home.path().join(name)));
+    run_until(adapted(), &whole, 0).unwrap();
+    for (folder, last) in [(&before, 100), (&after, 101)] {
+        run_until(adapted(), folder, last).unwrap_err();
+        run_until(adapted(), folder, 0).unwrap();
+        assert_eq!(fs::read(folder.snapshot()).unwrap(), fs::read(whole.snapshot()).unwrap(), "stopped at {last}");
+    }
+    let variance = |snapshot: &Snapshot| weights(snapshot)["kalman.misfit-variance"].clone();
+    assert!(variance(&Snapshot::read(&whole.snapshot()).unwrap()) != variance(&adapted().snapshot()));
 }
 
 #[test]
