@@ -462,7 +462,14 @@ fn against_told(table: &FieldTable, mut told: Vec<(f64, Told)>, x_label: &str, c
         };
         MAIN.iter().map(|&method| curve(method)).filter(|(_, points)| !points.is_empty()).collect()
     };
+    // A training that diverged would leave no room for the others.
+    let references = table.references.iter().map(|r| r.metrics.residual.summary.mean);
+    let most = 10.0 * references.fold(0.0, f64::max);
+    let diverged = |line: &Line<'_>| line.verdict.residual > most;
     let residual = |line: &Line<'_>| {
+        if diverged(line) {
+            return None;
+        }
         let each: Vec<f64> = line.rows.iter().map(|r| r.result.metrics.residual.summary.mean).collect();
         let ends = each.iter().fold([f64::INFINITY, f64::NEG_INFINITY], |[a, b], &v| [a.min(v), b.max(v)]);
         Some([line.verdict.residual, ends[0], ends[1]])
@@ -482,11 +489,14 @@ fn against_told(table: &FieldTable, mut told: Vec<(f64, Told)>, x_label: &str, c
     let levels = table.references.iter().map(|r| (r.name.clone(), r.metrics.residual.summary.mean)).collect();
     let residuals = axes("Residual of samples", "mean |R|, true parameters", Scale::Log, levels);
     let bits = axes("Negative log-likelihood", "bits/dim over vanilla's", Scale::Linear, Vec::new());
+    let mut caption = "Mean over seeds; bars show the range over seeds.".to_string();
+    let mut left_out: Vec<&str> = lines.iter().filter(|l| diverged(l)).map(|l| l.verdict.method.as_str()).collect();
+    left_out.dedup();
+    if !left_out.is_empty() {
+        caption += &format!(" Left out, far above all that is shown: {}.", left_out.join(", "));
+    }
     vec![
-        Block::Figure {
-            svg: misspecification_chart(residuals, &curves(&residual), colours),
-            caption: "Mean over seeds; bars show the range over seeds.".into(),
-        },
+        Block::Figure { svg: misspecification_chart(residuals, &curves(&residual), colours), caption },
         Block::Figure {
             svg: misspecification_chart(bits, &curves(&likelihood), colours),
             caption: "Paired over held-out samples; bars are two standard errors.".into(),

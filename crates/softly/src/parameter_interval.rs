@@ -1,13 +1,15 @@
 //! How well held-out data know a learned parameter of a constraint.
 //!
-//! With network and γ as they are, the denoiser D(x; θ) is a regression of x0 on x, and the parameters θ are its coefficients. One
-//! Gauss–Newton step of the held-out denoising loss Σ w ‖D − x0‖², with ∂D/∂θ by central differences, gives an estimate of
-//! θ; repeating it for data and noise levels drawn anew (bootstrap) gives its interval. For the best denoiser every noise level
-//! would prefer the same θ; a trained one has errors of its own, which differ from level to level, so levels are drawn as samples
-//! are. Where D does not depend on a parameter, or depends on several in the same way, there is no finite interval. Second
-//! derivatives of D are left out: around the best denoiser the error has nothing in common with any function of x.
+//! With network and γ as they are, the estimate D(x; θ) that parameters are learned from is a regression of x0 on x, and the
+//! parameters θ are its coefficients. One Gauss–Newton step of the held-out denoising loss Σ w ‖D − x0‖², with ∂D/∂θ by
+//! central differences, gives an estimate of θ; repeating it for data and noise levels drawn anew (bootstrap) gives its interval.
+//! For the best denoiser every noise level would prefer the same θ; a trained one has errors of its own, which differ from
+//! level to level, so levels are drawn as samples are. Where D does not depend on a parameter, or depends on several in the
+//! same way, there is no finite interval. Second derivatives of D are left out: around the best denoiser the error has nothing in
+//! common with any function of x.
 //!
-//! γ stays as it was learned: what another γ might make up for is not in the interval.
+//! Without a Kalman direction D is weighted by γ, which stays as it was learned: what another γ might make up for is not in the
+//! interval.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
