@@ -193,7 +193,13 @@ pub fn write(study: &FieldStudy, table: &FieldTable, out: &Path, path: &Path) ->
             let mut sections = vec![results(study, table), pictures(study, table, out, &mut colours)?];
             sections.push(misspecification(study, table, &mut colours));
             sections.extend(wave_numbers(study, table, &mut colours));
-            sections.extend([controls(study, table), noise_levels(study, table, &mut colours), reading()]);
+            sections.extend([controls(study, table), noise_levels(study, table, &mut colours)]);
+            sections.extend(targets(study, table).map(|block| Section {
+                heading: "Targets".into(),
+                text: Vec::new(),
+                blocks: vec![block],
+            }));
+            sections.push(reading());
             Page { title: format!("{title}: {size}"), lead: lead.into(), sections }
         }
         Some(ablation) => {
@@ -244,8 +250,7 @@ fn results(study: &FieldStudy, table: &FieldTable) -> Section {
          sampled coefficients.",
         table.eval.samples
     );
-    let mut blocks: Vec<Block> = targets(study, table).into_iter().collect();
-    blocks.push(Block::Table(table_of(study, table, &caption, |l| is_main(l) && is_usual(l))));
+    let mut blocks = vec![Block::Table(table_of(study, table, &caption, |l| is_main(l) && is_usual(l)))];
     let (truth, wrong) = (study.equation.truth(), study.most_wrong());
     let headline = |v: &&Verdict| {
         let right = v.told == truth && ["scd", "adapt"].contains(&v.method.as_str());
@@ -489,12 +494,13 @@ fn against_told(table: &FieldTable, mut told: Vec<(f64, Told)>, x_label: &str, c
     let levels = table.references.iter().map(|r| (r.name.clone(), r.metrics.residual.summary.mean)).collect();
     let residuals = axes("Residual of samples", "mean |R|, true parameters", Scale::Log, levels);
     let bits = axes("Negative log-likelihood", "bits/dim over vanilla's", Scale::Linear, Vec::new());
-    let mut caption = "Mean over seeds; bars show the range over seeds.".to_string();
     let mut left_out: Vec<&str> = lines.iter().filter(|l| diverged(l)).map(|l| l.verdict.method.as_str()).collect();
     left_out.dedup();
-    if !left_out.is_empty() {
-        caption += &format!(" Left out, far above all that is shown: {}.", left_out.join(", "));
-    }
+    let left_out = match &left_out[..] {
+        [] => String::new(),
+        names => format!(" Left out, far above all that is shown: {}.", names.join(", ")),
+    };
+    let caption = format!("Mean over seeds; bars show the range over seeds.{left_out}");
     vec![
         Block::Figure { svg: misspecification_chart(residuals, &curves(&residual), colours), caption },
         Block::Figure {

@@ -153,7 +153,7 @@ svg{display:block;max-width:100%;height:auto}
 table{border-collapse:collapse;font-size:.95rem}
 th,td{padding:.3rem .9rem .3rem 0;text-align:left;vertical-align:baseline}
 th{font-weight:600}
-tbody th{font-weight:400;white-space:nowrap}
+tbody th{font-weight:400;min-width:11rem}
 thead tr{border-top:2px solid;border-bottom:1px solid}
 tbody{border-bottom:2px solid}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;padding:.3rem .9rem}

@@ -293,13 +293,6 @@ impl SoftConstraint {
         Self { parameters: other.parameters.clone(), ..self }
     }
 
-    /// The same constraint for whoever is not to change its learned parameters.
-    #[must_use]
-    pub fn untracked(mut self) -> Self {
-        self.parameters.untracked = true;
-        self
-    }
-
     /// Puts learned parameters on `device`, which may track their gradients. All that share them see that.
     pub fn move_to(&self, device: &Device) {
         self.parameters.move_to(device);
@@ -653,6 +646,6 @@ impl ConstraintConfig {
             symbols.parameters.insert(name.clone(), meaning);
         }
         symbols.fields.clone_from(&self.fields);
-        Ok((symbols, RuntimeParameters { sources, untracked: false }))
+        Ok((symbols, RuntimeParameters(sources)))
     }
 }

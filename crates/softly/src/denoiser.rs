@@ -32,7 +32,8 @@ pub trait Denoiser: Parameters + Send + Sync {
         None
     }
 
-    /// Measures on the training data, which `units` normalise, what the denoiser has to know of them before it is trained.
+    /// Measures on the training data, which `units` normalise, what the denoiser has to know of them before it is trained, and
+    /// now and then in a training that changes the constraint.
     fn measure(&mut self, _dataset: &Dataset, _units: &Units) {}
 
     /// u(σ), the learned log-variance of the denoising error at each noise level, `[N]`, if there is one.

@@ -200,8 +200,7 @@ impl Blueprint {
                     detach_base: scd.detach_base && training,
                     ..scd.clone()
                 };
-                let for_features = self.beside_kalman(&scd, constraint)?;
-                Box::new(SoftlyConstrained::new(base, for_features, directions, gamma, scd, sigma_data))
+                Box::new(SoftlyConstrained::new(base, constraint.clone(), directions, gamma, scd, sigma_data))
             }
             _ => base,
         };
@@ -215,25 +214,7 @@ impl Blueprint {
         constraint: &Arc<SoftConstraint>,
         device: &Device,
     ) -> Result<Vec<Box<dyn Direction>>> {
-        let others = self.beside_kalman(scd, constraint)?;
-        let of = |&kind: &DirectionKind| {
-            let constraint = if kind == DirectionKind::Kalman { constraint } else { &others };
-            self.direction(kind, scd, constraint, device)
-        };
-        scd.directions.iter().map(of).collect()
-    }
-
-    /// What directions other than `kalman` and the features of γ are to see of `constraint`.
-    ///
-    /// Learned parameters are learned through `kalman` alone where it is used: it knows how wrong they are, and so leads from
-    /// anywhere to the truth. The others trust the equation, and close to a resonance of a wrong one push a parameter back.
-    fn beside_kalman(&self, scd: &ScdConfig, constraint: &Arc<SoftConstraint>) -> Result<Arc<SoftConstraint>> {
-        match self.constraint()? {
-            Some(same) if scd.directions.contains(&DirectionKind::Kalman) => {
-                Ok(Arc::new(same.sharing_parameters_of(constraint).untracked()))
-            }
-            _ => Ok(constraint.clone()),
-        }
+        scd.directions.iter().map(|&kind| self.direction(kind, scd, constraint, device)).collect()
     }
 
     fn direction(

@@ -62,11 +62,7 @@ fn get(parameter: &RwLock<Parameter<1>>) -> Tensor<1> {
 
 /// The run-time parameters of a constraint by name: the inputs of its programs after the fields, in this order.
 #[derive(Clone, Default)]
-pub(crate) struct RuntimeParameters {
-    pub sources: BTreeMap<String, Source>,
-    /// Nothing is learned from whoever uses these, though learned values are seen as they are.
-    pub untracked: bool,
-}
+pub(crate) struct RuntimeParameters(pub BTreeMap<String, Source>);
 
 impl RuntimeParameters {
     /// The values for normalised fields `x` `[N, C, H, W]`, each a batch that broadcasts against `[N, H, W]`.
@@ -76,8 +72,6 @@ impl RuntimeParameters {
     /// correction, whatever the batch, after a resumption, on any number of threads.
     pub fn values(&self, algebra: &TensorAlgebra<'_>, x: &Tensor<4>) -> Vec<TensorValue> {
         let mut hashes: Option<Vec<u64>> = None;
-        let learned =
-            |parameter: &RwLock<Parameter<1>>| if self.untracked { get(parameter).detach() } else { get(parameter) };
         self.resolve(
             |index, source| match source {
                 Source::Drawn { mean, std } => {
@@ -88,11 +82,9 @@ impl RuntimeParameters {
                     Some(TensorValue::Tensor(Tensor::from_data(data, (&device, x.dtype()))))
                 }
                 Source::Learned(parameter) => {
-                    Some(TensorValue::Tensor(learned(parameter).reshape([1, 1, 1]).cast(x.dtype())))
+                    Some(TensorValue::Tensor(get(parameter).reshape([1, 1, 1]).cast(x.dtype())))
                 }
-                Source::LearnedField(parameter, field) => {
-                    Some(TensorValue::Tensor(field.tensor(learned(parameter), x)))
-                }
+                Source::LearnedField(parameter, field) => Some(TensorValue::Tensor(field.tensor(get(parameter), x))),
                 Source::Computed(_) => None,
             },
             |program, known| program.forward(algebra, known).output().clone(),
@@ -101,12 +93,12 @@ impl RuntimeParameters {
 
     /// Whether any is learned.
     pub fn learn(&self) -> bool {
-        self.sources.values().any(|source| source.learned_part().is_some())
+        self.0.values().any(|source| source.learned_part().is_some())
     }
 
     /// The learned parameter `name` if `learned` is what is learned of it: a number, or a field.
     pub fn learned_value(&self, name: &str, learned: &[f32]) -> Option<Value> {
-        match self.sources.get(name)? {
+        match self.0.get(name)? {
             Source::Learned(_) => learned.first().map(|&number| Value::Number(f64::from(number))),
             Source::LearnedField(_, field) => {
                 let z: Vec<f64> = learned.iter().map(|&z| f64::from(z)).collect();
@@ -135,18 +127,18 @@ impl RuntimeParameters {
         mut given: impl FnMut(usize, &Source) -> Option<V>,
         compute: impl Fn(&Program, &[V]) -> V,
     ) -> Vec<V> {
-        let values: Vec<Option<V>> = self.sources.values().enumerate().map(|(i, source)| given(i, source)).collect();
+        let values: Vec<Option<V>> = self.0.values().enumerate().map(|(i, source)| given(i, source)).collect();
         let known: Vec<V> = values.iter().flatten().cloned().collect();
         let value = |(value, source): (Option<V>, &Source)| match (value, source) {
             (None, Source::Computed(program)) => Some(compute(program, &known)),
             (value, _) => value,
         };
-        values.into_iter().zip(self.sources.values()).filter_map(value).collect()
+        values.into_iter().zip(self.0.values()).filter_map(value).collect()
     }
 
     /// Moves what is learned to `device`, which may track its gradients.
     pub fn move_to(&self, device: &Device) {
-        for parameter in self.sources.values().filter_map(Source::learned_part) {
+        for parameter in self.0.values().filter_map(Source::learned_part) {
             let mut parameter = parameter.write().unwrap_or_else(PoisonError::into_inner);
             let (rate, values) = (parameter.rate(), parameter.values());
             let shape = [values.len()];
@@ -157,7 +149,7 @@ impl RuntimeParameters {
 
     /// Visits what is learned.
     pub fn visit(&self, prefix: &str, visit: &mut Visitor<'_>) {
-        for (name, source) in &self.sources {
+        for (name, source) in &self.0 {
             if let Some(parameter) = source.learned_part() {
                 let mut parameter = parameter.write().unwrap_or_else(PoisonError::into_inner);
                 visit(&format!("{prefix}{name}"), &mut *parameter);

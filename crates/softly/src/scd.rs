@@ -250,16 +250,28 @@ impl SoftlyConstrained {
         for (i, direction) in self.directions.iter().enumerate() {
             let weight = gamma.clone().narrow(1, i * c * h * w, c * h * w).reshape([sigma.len(), c, h, w]);
             let direction = direction.at(&below, sigma, &at);
-            let teaches = self.constraint.learns() && self.config.directions[i] == DirectionKind::Kalman;
-            if teaches {
+            if self.learns_through_kalman() && self.config.directions[i] == DirectionKind::Kalman {
                 unweighted = Some(below.clone() + direction.clone());
             }
-            // On a frozen base a direction depends on nothing but what is learned of the constraint.
-            let constant = self.config.detach || (teaches && !below.is_autodiff());
-            let direction = if constant { direction.detach() } else { direction };
+            let direction =
+                if self.config.detach { direction.detach() } else { self.to_be_weighted(direction, &below) };
             estimate = estimate + weight * direction;
         }
         Estimates { estimate, base: Some(base), unweighted }
+    }
+
+    /// Whether parameters of the constraint are learned from what `kalman` makes of the base by itself.
+    ///
+    /// It knows how wrong the equation is, and so leads from anywhere to the right one. Through γ nothing would be learned once γ
+    /// is off, and the other directions trust the equation: close to a resonance of a wrong one they push a parameter back.
+    fn learns_through_kalman(&self) -> bool {
+        self.constraint.learns() && self.config.directions.contains(&DirectionKind::Kalman)
+    }
+
+    /// What γ weighs or sees of `base`: constant if parameters are learned otherwise, for it depends on nothing else that
+    /// is trained if the base is frozen.
+    fn to_be_weighted<const D: usize>(&self, tensor: Tensor<D>, base: &Tensor<4>) -> Tensor<D> {
+        if self.learns_through_kalman() && !base.is_autodiff() { tensor.detach() } else { tensor }
     }
 
     /// γ of every direction as it is applied, `[N, directions × outputs]`.
@@ -269,7 +281,7 @@ impl SoftlyConstrained {
         let inputs = match self.config.input {
             GammaInput::Noisy => (x.clone() * per_sample(at.iter().map(|c| c.input), x)).reshape([n, c * h * w]),
             GammaInput::Denoised => base.clone().reshape([n, c * h * w]),
-            GammaInput::Features => self.features(base, sigma, &noise),
+            GammaInput::Features => self.to_be_weighted(self.features(base, sigma, &noise), base),
         };
         let gamma = self.gamma.forward(inputs, &noise);
         let factor: Vec<f64> = at.iter().map(|&at| self.config.compliance.factor(at)).collect();

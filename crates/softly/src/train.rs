@@ -228,7 +228,8 @@ impl Training {
     /// Takes one step; returns a line of metrics when one is due.
     pub fn step(&mut self) -> Result<Option<Metrics>> {
         let step = self.optimizer.step;
-        if self.measures_again() {
+        let learns = self.model.constraint.as_ref().is_some_and(|constraint| constraint.learns());
+        if learns && step > 0 && step.is_multiple_of(MEASURE_EVERY) {
             self.measure_again();
         }
         let config = &self.blueprint.config;
@@ -289,13 +290,7 @@ impl Training {
         Ok(Some(line))
     }
 
-    /// Whether what directions know of the constraint is out of date.
-    fn measures_again(&self) -> bool {
-        let step = self.optimizer.step;
-        let learns = self.model.constraint.as_ref().is_some_and(|constraint| constraint.learns());
-        learns && step > 0 && step.is_multiple_of(MEASURE_EVERY)
-    }
-
+    /// Brings up to date what directions know of a constraint that has changed.
     fn measure_again(&mut self) {
         self.model.denoiser.measure(&self.dataset, &self.blueprint.data.units);
         self.optimizer.read_fixed_of(&mut *self.model.denoiser);
