@@ -468,8 +468,8 @@ fn against_told(table: &FieldTable, mut told: Vec<(f64, Told)>, x_label: &str, c
         MAIN.iter().map(|&method| curve(method)).filter(|(_, points)| !points.is_empty()).collect()
     };
     // A training that diverged would leave no room for the others.
-    let references = table.references.iter().map(|r| r.metrics.residual.summary.mean);
-    let most = 10.0 * references.fold(0.0, f64::max);
+    let references = table.references.iter().map(|r| 10.0 * r.metrics.residual.summary.mean);
+    let most = references.fold(f64::NAN, f64::max);
     let diverged = |line: &Line<'_>| line.verdict.residual > most;
     let residual = |line: &Line<'_>| {
         if diverged(line) {
@@ -494,8 +494,9 @@ fn against_told(table: &FieldTable, mut told: Vec<(f64, Told)>, x_label: &str, c
     let levels = table.references.iter().map(|r| (r.name.clone(), r.metrics.residual.summary.mean)).collect();
     let residuals = axes("Residual of samples", "mean |R|, true parameters", Scale::Log, levels);
     let bits = axes("Negative log-likelihood", "bits/dim over vanilla's", Scale::Linear, Vec::new());
-    let mut left_out: Vec<&str> = lines.iter().filter(|l| diverged(l)).map(|l| l.verdict.method.as_str()).collect();
-    left_out.dedup();
+    let shown = |l: &&Line<'_>| is_main(l) && told.iter().any(|(_, told)| l.verdict.told == *told);
+    let named = |l: &Line<'_>| format!("{} told {}", l.verdict.method, l.verdict.told);
+    let left_out: Vec<String> = lines.iter().filter(shown).filter(|l| diverged(l)).map(named).collect();
     let left_out = match &left_out[..] {
         [] => String::new(),
         names => format!(" Left out, far above all that is shown: {}.", names.join(", ")),

@@ -32,9 +32,11 @@ pub trait Denoiser: Parameters + Send + Sync {
         None
     }
 
-    /// Measures on the training data, which `units` normalise, what the denoiser has to know of them before it is trained, and
-    /// now and then in a training that changes the constraint.
+    /// Measures on the training data, which `units` normalise, what the denoiser has to know of them before it is trained.
     fn measure(&mut self, _dataset: &Dataset, _units: &Units) {}
+
+    /// Measures again what depends on learned parameters of a constraint, after they have changed.
+    fn update(&mut self) {}
 
     /// u(σ), the learned log-variance of the denoising error at each noise level, `[N]`, if there is one.
     fn log_variance(&self, _sigma: &[f64]) -> Option<Tensor<1>> {

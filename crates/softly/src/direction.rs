@@ -24,6 +24,9 @@ pub trait Direction: Send + Sync {
     /// `base` below it (below the soft constraint of `base` if it has one).
     fn measure(&mut self, _base: &dyn Denoiser, _dataset: &Dataset, _units: &Units) {}
 
+    /// Measures again what depends on learned parameters of the constraint, after they have changed.
+    fn update(&mut self) {}
+
     /// Visits what was measured on the data and has to be saved with a model, see
     /// [`Parameters::visit`](crate::parameter::Parameters::visit). Most directions have nothing of the kind.
     fn visit(&mut self, _prefix: &str, _visit: &mut Visitor<'_>) {}
@@ -44,6 +47,9 @@ pub enum DirectionKind {
 }
 
 impl DirectionKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Gradient, Self::Spectral, Self::Newton, Self::Kalman];
+
     /// Whether it needs a field that the equation is solved for.
     pub fn solves(self) -> bool {
         matches!(self, Self::Newton | Self::Kalman)

@@ -93,7 +93,7 @@ impl Directions {
             DirectionKind::Spectral => !blueprint.data.grid.is_point(),
             DirectionKind::Newton | DirectionKind::Kalman => scd.solve_for.is_some(),
         };
-        for kind in [DirectionKind::Gradient, DirectionKind::Spectral, DirectionKind::Newton, DirectionKind::Kalman] {
+        for kind in DirectionKind::ALL {
             if possible(kind) && !kinds.contains(&kind) {
                 kinds.push(kind);
             }

@@ -5,7 +5,7 @@
 //! x0 − D given the equation. All fields move, each as far as it is uncertain. The paper's gradient −JᵀR is what is left of it with
 //! multiples of the identity for Σ and the inverse, the Newton step what becomes of it when all fields but one are certain.
 //!
-//! Everything is measured when the training starts, at several noise levels. Σ, diagonal in a fast basis, is the spectrum of the
+//! All of it is measured when the training starts, at several noise levels. Σ, diagonal in a fast basis, is the spectrum of the
 //! base's errors. m and V belong to R(D) + J(x0 − D), zero if the equation is right and linear: where it is wrong in the same
 //! way for all data m knows, and where it is wrong otherwise, or too curved for one linear step, V says how little it tells. V is a
 //! variance at every node and, of the misfit divided by its deviation there, a spectrum: a wave number that is wrong spoils long
@@ -13,11 +13,11 @@
 //!
 //! Learned parameters of the constraint are learned from D + δ, whatever γ makes of δ: a γ that is small because the equation is
 //! wrong would keep it wrong. Then m is zero, or nothing would be left to learn from, and V is measured again from time to
-//! time: at its own V every equation does what it can, so that the loss falls all the way to the right one.
+//! time: an equation is trusted as far as it has got.
 
 use std::sync::Arc;
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use softly_pde::grid::{Axis, Grid};
 
@@ -81,6 +81,16 @@ pub struct KalmanDirection {
     /// The logarithm of the spectrum in the residual's basis of a misfit whose variance is one everywhere, `[levels, 1, H, W]`.
     misfit_spectrum: Parameter<4>,
     iterations: usize,
+    known: Known,
+}
+
+/// What the base makes of some training data, to measure the misfit again when the constraint has changed.
+#[derive(Default)]
+struct Known {
+    /// `[N, C, H, W]` in batches.
+    clean: Vec<Tensor<4>>,
+    /// Of every level the batches of estimates, in single precision; none if nothing of the constraint is learned.
+    estimates: Vec<Vec<Tensor<4>>>,
 }
 
 impl KalmanDirection {
@@ -121,12 +131,52 @@ impl KalmanDirection {
             misfit_variance: of_nodes(),
             misfit_spectrum: of_nodes(),
             iterations: config.iterations,
+            known: Known::default(),
         })
     }
 
     /// The noise levels of `errors`.
     fn levels() -> impl Iterator<Item = f64> {
         (0..LEVELS).map(|l| FIRST * (LAST / FIRST).powf(l as f64 / (LEVELS - 1) as f64))
+    }
+
+    /// m, ln V and the logarithm of V's spectrum at a noise level where the base makes `estimates` of `clean` fields, in batches.
+    fn misfit(&self, clean: &[Tensor<4>], estimates: &[Tensor<4>]) -> [Vec<f32>; 3] {
+        let shape @ [_, h, w] = self.residual_basis.shape();
+        let at_clean = |(clean, estimate): (&Tensor<4>, &Tensor<4>)| {
+            let linearised = self.constraint.linearised(self.equation, estimate, |_| {});
+            let at_clean = linearised.residual() + linearised.product(&(clean.clone() - estimate.clone()));
+            to_vec_f64(at_clean.without_autodiff())
+        };
+        let misfits: Vec<Vec<f64>> = clean.iter().zip(estimates).map(at_clean).collect();
+        let (mut misfit, mut spectrum) = (Moments::new(h * w), Moments::new(h * w));
+        for batch in &misfits {
+            misfit.add(batch);
+        }
+        let mean: Vec<f64> = misfit.means().collect();
+        let variance: Vec<f64> = misfit.variances().map(|variance| variance.max(1e-16)).collect();
+        for mut batch in misfits {
+            for sample in batch.chunks_exact_mut(h * w) {
+                let moments = mean.iter().zip(&variance);
+                sample.iter_mut().zip(moments).for_each(|(x, (mean, variance))| *x = (*x - mean) / variance.sqrt());
+            }
+            let standardised = field_batch(batch, shape, &self.errors.get().device());
+            spectrum.add(&to_vec_f64(self.residual_basis.transform(&standardised).coefficients(standardised)));
+        }
+        let learns = self.constraint.learns();
+        [
+            mean.iter().map(|&mean| if learns { 0.0 } else { mean as f32 }).collect(),
+            variance.iter().map(|variance| variance.ln() as f32).collect(),
+            spectrum.mean_squares().map(|square| square.max(LEAST_MISFIT).ln() as f32).collect(),
+        ]
+    }
+
+    /// Takes over the misfit of every level.
+    fn set_misfit(&mut self, levels: &[[Vec<f32>; 3]]) {
+        let of = |which: usize| levels.iter().flat_map(|level| level[which].clone()).collect();
+        self.misfit_mean.set(of(0));
+        self.misfit_variance.set(of(1));
+        self.misfit_spectrum.set(of(2));
     }
 
     /// δ `[N, C, H, W]`, not limited.
@@ -179,44 +229,47 @@ impl Direction for KalmanDirection {
         let shape = self.basis.shape();
         let chosen: Vec<usize> = (0..count).step_by(count.div_ceil(SAMPLES).max(1)).collect();
         let device = self.errors.get().device();
-        let residual_shape = self.residual_basis.shape();
-        let (mut errors, mut means, mut variances, mut spectra) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let clean = chosen.chunks(32).map(|indices| {
+            let values = Dataset::batch(&dataset.train, indices, len, nodes, units);
+            field_batch(values.into_iter().map(f64::from).collect(), shape, &device)
+        });
+        let mut known = Known { clean: clean.collect(), estimates: Vec::new() };
+        let (mut errors, mut misfits) = (Vec::new(), Vec::new());
         for (level, sigma) in Self::levels().enumerate() {
-            let (mut energy, mut misfit, mut spectrum) = (Moments::new(len), Moments::new(nodes), Moments::new(nodes));
-            let mut misfits = Vec::new();
-            for indices in chosen.chunks(32) {
-                let clean = Dataset::batch(&dataset.train, indices, len, nodes, units);
+            let estimate = |(indices, clean): (&[usize], &Tensor<4>)| {
                 let noise =
                     indices.iter().flat_map(|&i| Stream::new(level as u64, Purpose::Metric, i as u64).normals(len));
-                let noisy = clean.iter().zip(noise).map(|(&x, z)| f64::from(x) + sigma * z).collect();
+                let noisy = to_vec_f64(clean.clone()).iter().zip(noise).map(|(x, z)| x + sigma * z).collect();
                 let estimates = base.estimates(field_batch(noisy, shape, &device), &vec![sigma; indices.len()]);
-                let estimate = estimates.into_base().without_autodiff();
-                let error = field_batch(clean.into_iter().map(f64::from).collect(), shape, &device) - estimate.clone();
-                let linearised = self.constraint.linearised(self.equation, &estimate, |_| {});
-                let at_clean = to_vec_f64((linearised.residual() + linearised.product(&error)).without_autodiff());
-                misfit.add(&at_clean);
-                misfits.push(at_clean);
+                estimates.into_base().without_autodiff()
+            };
+            let estimates: Vec<Tensor<4>> = chosen.chunks(32).zip(&known.clean).map(estimate).collect();
+            let mut energy = Moments::new(len);
+            for (clean, estimate) in known.clean.iter().zip(&estimates) {
+                let error = clean.clone() - estimate.clone();
                 energy.add(&to_vec_f64(self.basis.transform(&error).coefficients(error)));
             }
-            let mean: Vec<f64> = misfit.means().collect();
-            let variance: Vec<f64> = misfit.variances().map(|variance| variance.max(1e-16)).collect();
-            for mut batch in misfits {
-                for sample in batch.chunks_exact_mut(nodes) {
-                    let moments = mean.iter().zip(&variance);
-                    sample.iter_mut().zip(moments).for_each(|(x, (mean, variance))| *x = (*x - mean) / variance.sqrt());
-                }
-                let standardised = field_batch(batch, residual_shape, &device);
-                spectrum.add(&to_vec_f64(self.residual_basis.transform(&standardised).coefficients(standardised)));
-            }
             errors.extend(energy.mean_squares().map(|square| square.max(1e-16).ln() as f32));
-            means.extend(mean.iter().map(|&mean| if self.constraint.learns() { 0.0 } else { mean as f32 }));
-            variances.extend(variance.iter().map(|variance| variance.ln() as f32));
-            spectra.extend(spectrum.mean_squares().map(|square| square.max(LEAST_MISFIT).ln() as f32));
+            misfits.push(self.misfit(&known.clean, &estimates));
+            if self.constraint.learns() {
+                known.estimates.push(estimates.into_iter().map(|estimate| estimate.cast(DType::F32)).collect());
+            }
         }
         self.errors.set(errors);
-        self.misfit_mean.set(means);
-        self.misfit_variance.set(variances);
-        self.misfit_spectrum.set(spectra);
+        self.set_misfit(&misfits);
+        self.known = known;
+    }
+
+    fn update(&mut self) {
+        let misfit = |estimates: &Vec<Tensor<4>>| {
+            let estimates: Vec<Tensor<4>> =
+                estimates.iter().map(|estimate| estimate.clone().cast(DType::F64)).collect();
+            self.misfit(&self.known.clean, &estimates)
+        };
+        let misfits: Vec<[Vec<f32>; 3]> = self.known.estimates.iter().map(misfit).collect();
+        if !misfits.is_empty() {
+            self.set_misfit(&misfits);
+        }
     }
 
     fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {

@@ -249,6 +249,11 @@ impl GradientList {
         Self(all)
     }
 
+    /// The trainable ones of `slots`, which are the model's, that the loss does not depend on.
+    pub fn without_influence<'a>(&self, slots: &'a [Slot]) -> impl Iterator<Item = &'a Slot> {
+        slots.iter().zip(&self.0).filter(|(slot, gradient)| slot.trainable && gradient.is_none()).map(|(slot, _)| slot)
+    }
+
     /// Adds those of the same model on other data.
     pub fn add(&mut self, other: Self) {
         self.0.par_iter_mut().zip(other.0).for_each(|(sum, other)| match (sum, other) {

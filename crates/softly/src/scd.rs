@@ -254,7 +254,7 @@ impl SoftlyConstrained {
                 unweighted = Some(below.clone() + direction.clone());
             }
             let direction =
-                if self.config.detach { direction.detach() } else { self.to_be_weighted(direction, &below) };
+                if self.config.detach { direction.detach() } else { self.constant_for_gamma(direction, &below) };
             estimate = estimate + weight * direction;
         }
         Estimates { estimate, base: Some(base), unweighted }
@@ -270,7 +270,7 @@ impl SoftlyConstrained {
 
     /// What γ weighs or sees of `base`: constant if parameters are learned otherwise, for it depends on nothing else that
     /// is trained if the base is frozen.
-    fn to_be_weighted<const D: usize>(&self, tensor: Tensor<D>, base: &Tensor<4>) -> Tensor<D> {
+    fn constant_for_gamma<const D: usize>(&self, tensor: Tensor<D>, base: &Tensor<4>) -> Tensor<D> {
         if self.learns_through_kalman() && !base.is_autodiff() { tensor.detach() } else { tensor }
     }
 
@@ -281,7 +281,7 @@ impl SoftlyConstrained {
         let inputs = match self.config.input {
             GammaInput::Noisy => (x.clone() * per_sample(at.iter().map(|c| c.input), x)).reshape([n, c * h * w]),
             GammaInput::Denoised => base.clone().reshape([n, c * h * w]),
-            GammaInput::Features => self.to_be_weighted(self.features(base, sigma, &noise), base),
+            GammaInput::Features => self.constant_for_gamma(self.features(base, sigma, &noise), base),
         };
         let gamma = self.gamma.forward(inputs, &noise);
         let factor: Vec<f64> = at.iter().map(|&at| self.config.compliance.factor(at)).collect();
@@ -341,6 +341,10 @@ impl Denoiser for SoftlyConstrained {
         for direction in &mut self.directions {
             direction.measure(&*self.base, dataset, units);
         }
+    }
+
+    fn update(&mut self) {
+        self.directions.iter_mut().for_each(|direction| direction.update());
     }
 
     fn gamma(&self, x: Tensor<4>, sigma: &[f64]) -> Option<Tensor<2>> {

@@ -8,6 +8,7 @@ use burn::tensor::Device;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use crate::config::{Config, Layers, SigmaData};
+use crate::direction::DirectionKind;
 use crate::edm2_file;
 use crate::error::{Error, Result};
 use crate::files::write_atomically;
@@ -196,7 +197,7 @@ impl Snapshot {
     }
 
     /// Changes settings (`a.b=c`) of the configuration; `place` names the snapshot in errors. Constant weights of the directions replace a
-    /// learned γ.
+    /// learned γ, and directions that are no longer named are forgotten.
     pub fn change(&mut self, settings: &[String], place: &Path) -> Result<()> {
         let dial = "denoiser.scd.compliance";
         if self.blueprint.config.denoiser.scd.is_none() && settings.iter().any(|s| s.trim_start().starts_with(dial)) {
@@ -214,8 +215,11 @@ impl Snapshot {
                 "`auto` is found out in training: expected a number for data.sigma_data and denoiser.scd.lambda";
             return Err(Error::input("--set", problem));
         }
-        if config.denoiser.scd.as_ref().is_some_and(|scd| scd.constant.is_some()) {
-            self.weights.retain(|(name, _, _)| !name.starts_with("gamma."));
+        if let Some(scd) = &config.denoiser.scd {
+            let left_out = DirectionKind::ALL.into_iter().filter(|kind| !scd.directions.contains(kind));
+            let forgotten = left_out.map(DirectionKind::name).chain(scd.constant.as_ref().map(|_| "gamma"));
+            let prefixes: Vec<String> = forgotten.map(|name| format!("{name}.")).collect();
+            self.weights.retain(|(name, _, _)| !prefixes.iter().any(|prefix| name.starts_with(prefix)));
         }
         self.blueprint.config = config;
         Ok(())

@@ -63,8 +63,8 @@ struct Sums {
     replaced: usize,
 }
 
-/// Steps between measurements of what directions know of the constraint, if parameters of it are learned.
-const MEASURE_EVERY: u64 = 100;
+/// Steps after which directions are told that learned parameters of the constraint have changed.
+const UPDATE_EVERY: u64 = 100;
 
 /// A training under way.
 pub struct Training {
@@ -228,9 +228,9 @@ impl Training {
     /// Takes one step; returns a line of metrics when one is due.
     pub fn step(&mut self) -> Result<Option<Metrics>> {
         let step = self.optimizer.step;
-        let learns = self.model.constraint.as_ref().is_some_and(|constraint| constraint.learns());
-        if learns && step > 0 && step.is_multiple_of(MEASURE_EVERY) {
-            self.measure_again();
+        if self.learns_parameters() && step > 0 && step.is_multiple_of(UPDATE_EVERY) {
+            self.update();
+            self.twins.iter_mut().for_each(|twin| twin.copy_weights(&mut self.model));
         }
         let config = &self.blueprint.config;
         let train = &config.train;
@@ -253,6 +253,15 @@ impl Training {
             (terms, gradients)
         });
         let (Terms { total, data, base, residual }, gradients) = added.expect("there is at least one share");
+        if step == 0 {
+            let mut useless = gradients.without_influence(&self.optimizer.slots);
+            if let Some(name) = useless.find_map(|slot| slot.name.strip_prefix("constraint.")) {
+                let problem = "expected a parameter that the correction depends on, found one that it does not";
+                return Err(Error::input(format!("constraint.parameters.{name}"), problem).hint(
+                    "use it in a formula, or give it a value; along `kalman` it has to be in the equation of `solve_for`",
+                ));
+            }
+        }
         if !total.is_finite() {
             return Err(Error::Diverged { step, loss: total, hint: String::new() });
         }
@@ -290,11 +299,29 @@ impl Training {
         Ok(Some(line))
     }
 
-    /// Brings up to date what directions know of a constraint that has changed.
-    fn measure_again(&mut self) {
-        self.model.denoiser.measure(&self.dataset, &self.blueprint.data.units);
+    fn learns_parameters(&self) -> bool {
+        self.model.constraint.as_ref().is_some_and(|constraint| constraint.learns())
+    }
+
+    /// Brings up to date what directions know of the constraint.
+    fn update(&mut self) {
+        self.model.denoiser.update();
         self.optimizer.read_fixed_of(&mut *self.model.denoiser);
-        self.twins.iter_mut().for_each(|twin| twin.copy_weights(&mut self.model));
+    }
+
+    /// The same for the averaged parameters, which a snapshot has: the last thing to do.
+    fn finish(&mut self) {
+        if self.learns_parameters() {
+            let mut slots = self.optimizer.slots.iter();
+            self.model.denoiser.visit("", &mut |name, parameter| {
+                if let Some(slot) = slots.next()
+                    && name.starts_with("constraint.")
+                {
+                    parameter.set(slot.averaged().to_vec());
+                }
+            });
+            self.update();
+        }
     }
 
     /// The averaged weights, ready to sample from.
@@ -595,6 +622,7 @@ pub fn run_training(
             npy::write_f64(&folder.learned(&name), &[rows, cols], values.iter().copied())?;
         }
     }
+    training.finish();
     training.snapshot().write(&folder.snapshot())?;
     save_info("finished")
 }

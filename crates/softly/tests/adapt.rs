@@ -293,7 +293,7 @@ impl Probe {
 
 #[test]
 fn kalman_is_measured_on_a_trained_base_and_kept_with_the_model() {
-    let all = "denoiser.scd.directions=['gradient', 'kalman']";
+    let all = "denoiser.scd.directions=['spectral', 'kalman']";
     let fixed = "constraint.parameters.flow=15.0";
     let config = darcy(&[all, fixed]);
     let refused = Training::new(&config, dataset(&config), &cpu()).err().unwrap().to_string();
@@ -303,6 +303,7 @@ fn kalman_is_measured_on_a_trained_base_and_kept_with_the_model() {
     plain.denoiser.scd = None;
     let trained = Training::new(&plain, dataset(&plain), &cpu()).unwrap().snapshot();
     let mut training = Training::adapt(&trained, Path::new("base"), &config, dataset(&config), &cpu()).unwrap();
+    let start = training.snapshot();
     training.step().unwrap();
     let snapshot = training.snapshot();
     let of = |name: &str| snapshot.weights.iter().find(|(n, _, _)| n == name).unwrap_or_else(|| panic!("{name}"));
@@ -319,14 +320,23 @@ fn kalman_is_measured_on_a_trained_base_and_kept_with_the_model() {
     let (_, _, mean) = weights.iter().find(|(name, _, _)| name == "kalman.misfit-mean").unwrap();
     assert!(mean.iter().all(|m| *m == 0.0));
 
-    // The same correction without a learned γ, as controls have it.
-    let mut constant = snapshot.clone();
-    constant.change(&["denoiser.scd.constant=[0.0, 1.0]".to_string()], Path::new("here")).unwrap();
+    // γ starts with the whole of this direction and nothing of others. Controls have that without a learned γ, or without the
+    // other directions.
+    let changed = |settings: &[&str]| {
+        let mut changed = snapshot.clone();
+        let settings: Vec<String> = settings.iter().map(ToString::to_string).collect();
+        changed.change(&settings, Path::new("here")).unwrap();
+        changed
+    };
+    let constant = changed(&["denoiser.scd.constant=[0.0, 1.0]"]);
+    let alone = changed(&["denoiser.scd.directions=['kalman']", "denoiser.scd.constant=[1.0]"]);
     let x = field_batch(Stream::new(1, Purpose::Metric, 0).normals(512), [2, 16, 16], &cpu());
     let estimate = |snapshot: &Snapshot| {
         let model = snapshot.model(&cpu(), Path::new("here")).unwrap();
         to_vec_f64(model.denoiser.denoise(x.clone(), &[0.1]))
     };
+    assert_eq!(estimate(&constant), estimate(&start));
+    assert_eq!(estimate(&alone), estimate(&start));
     assert_ne!(estimate(&constant), estimate(&snapshot));
     // What nobody measured cannot be put on a model.
     let mut bare = trained.clone();
@@ -344,7 +354,8 @@ fn learns_through_kalman(settings: &[&str]) -> (Config, Snapshot) {
     let mut plain = darcy(&["constraint.parameters.flow=15.0"]);
     plain.denoiser.scd = None;
     let base = Training::new(&plain, dataset(&plain), &cpu()).unwrap().snapshot();
-    (darcy(&[&["denoiser.scd.directions=['newton', 'kalman']", "train.batch=4"], settings].concat()), base)
+    let common = ["denoiser.scd.directions=['newton', 'kalman']", "train.batch=4", "train.shares=2"];
+    (darcy(&[&common, settings].concat()), base)
 }
 
 #[test]
@@ -406,8 +417,33 @@ fn what_kalman_knows_of_a_learned_equation_is_kept_up_to_date() {
         run_until(adapted(), folder, 0).unwrap();
         assert_eq!(fs::read(folder.snapshot()).unwrap(), fs::read(whole.snapshot()).unwrap(), "stopped at {last}");
     }
+    // What the snapshot knows of the equation is what it is with the snapshot's parameters.
+    let last = Snapshot::read(&whole.snapshot()).unwrap();
+    let learned = |name: &str| f64::from(last.weights.iter().find(|(n, _, _)| n == name).unwrap().2[0]);
+    let (c, flow) = (learned("constraint.c"), learned("constraint.flow"));
+    let there = [
+        damped,
+        &format!("constraint.parameters.c={{learn={c}}}"),
+        &format!("constraint.parameters.flow={{learn={flow}}}"),
+    ];
+    let there = darcy(&[&["denoiser.scd.directions=['newton', 'kalman']"], &there[..]].concat());
+    let there = Training::adapt(&base, Path::new("base"), &there, dataset(&there), &cpu()).unwrap().snapshot();
+    for name in ["kalman.misfit-variance", "kalman.misfit-spectrum"] {
+        let of = |snapshot: &Snapshot| snapshot.weights.iter().find(|(n, _, _)| n == name).unwrap().2.clone();
+        let apart = of(&last).iter().zip(of(&there)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(apart < 1e-2, "{name}: {apart}");
+    }
     let variance = |snapshot: &Snapshot| weights(snapshot)["kalman.misfit-variance"].clone();
-    assert!(variance(&Snapshot::read(&whole.snapshot()).unwrap()) != variance(&adapted().snapshot()));
+    assert!(variance(&last) != variance(&adapted().snapshot()));
+}
+
+#[test]
+fn a_parameter_without_influence_is_refused_by_name() {
+    let (config, base) = learns_through_kalman(&["constraint.parameters.c={learn=2.0}"]);
+    let mut training = Training::adapt(&base, Path::new("base"), &config, dataset(&config), &cpu()).unwrap();
+    let error = training.step().unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().starts_with("constraint.parameters.c: "), "{error}");
 }
 
 #[test]
