@@ -136,7 +136,7 @@ fn print_intervals(intervals: &[ParameterInterval]) {
                 format!("identified to ± {:.2} %", 50.0 * (high - low) / value.abs())
             }
             (Verdict::Elsewhere, _, Some(estimate)) => {
-                format!("held-out data prefer {estimate:.5}: adapt longer, or γ makes up for it")
+                format!("held-out data prefer {estimate:.5}: adapt longer, or something else makes up for it")
             }
             _ => "not identifiable: the denoising loss hardly depends on it".into(),
         };

@@ -1,6 +1,6 @@
 //! How well held-out data know a learned parameter of a constraint.
 //!
-//! With network and γ as they are, the estimate D(x; θ) that parameters are learned from is a regression of x0 on x, and the
+//! With the rest of the model as it is, the estimate D(x; θ) that parameters are learned from is a regression of x0 on x, and the
 //! parameters θ are its coefficients. One Gauss–Newton step of the held-out denoising loss Σ w ‖D − x0‖², with ∂D/∂θ by
 //! central differences, gives an estimate of θ; repeating it for data and noise levels drawn anew (bootstrap) gives its interval.
 //! For the best denoiser every noise level would prefer the same θ; a trained one has errors of its own, which differ from
@@ -65,7 +65,8 @@ pub struct ParameterInterval {
 pub enum Verdict {
     /// The interval holds the learned value and is narrower than it is large.
     Identified,
-    /// The interval is narrow, but elsewhere: training was too short, or γ makes up for the difference.
+    /// The interval is narrow, but elsewhere: training was too short, or γ or what `kalman` measured makes up for the
+    /// difference.
     Elsewhere,
     /// The interval is unbounded or wider than the value is large.
     NotIdentifiable,
