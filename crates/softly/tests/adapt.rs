@@ -13,9 +13,11 @@ use softly::dataset::Dataset;
 use softly::denoiser::{Denoiser, Estimates};
 use softly::error::Result;
 use softly::generate::Trained;
+use softly::held_out::HeldOut;
 use softly::model::{Blueprint, Model};
 use softly::objective::Loss;
 use softly::parameter::to_vec_f64;
+use softly::parameter_interval::ParameterIntervals;
 use softly::random::{Purpose, Stream};
 use softly::sampler::{Sampler, field_batch};
 use softly::snapshot::Snapshot;
@@ -395,6 +397,39 @@ fn a_parameter_is_learned_through_kalman_whatever_the_weights_are() {
     });
     let difference = above - below;
     assert!((slopes[0] - difference).abs() < 0.02 * difference.abs(), "{} and {difference}", slopes[0]);
+}
+
+#[test]
+fn the_interval_is_that_of_the_estimate_which_a_parameter_is_learned_from() {
+    let (config, base) = learns_through_kalman(&[]);
+    let data = dataset(&config);
+    let snapshot = Training::adapt(&base, Path::new("base"), &config, data.clone(), &cpu()).unwrap().snapshot();
+    let intervals = |gamma: f32| {
+        let mut snapshot = snapshot.clone();
+        for (_, _, values) in snapshot.weights.iter_mut().filter(|(name, _, _)| name == "gamma.last.bias") {
+            values.fill(gamma);
+        }
+        let model = snapshot.model(&cpu(), Path::new("here")).unwrap();
+        let constraint = model.constraint.as_deref().unwrap();
+        let units = &snapshot.blueprint.data.units;
+        let held_out = HeldOut { values: &data.train[..4 * data.sample_len()], shape: model.shape, units };
+        ParameterIntervals { levels: 2, batch: 4 }
+            .evaluate(
+                &*model.denoiser,
+                constraint,
+                &config.objective,
+                held_out,
+                model.sigma_data,
+                0,
+                &cpu(),
+                &AtomicBool::new(false),
+                &|_| (),
+            )
+            .unwrap()
+    };
+    let found = intervals(0.0);
+    assert!(found.len() == 1 && found[0].estimate.is_some(), "{found:?}");
+    assert_eq!(found, intervals(0.3));
 }
 
 #[test]
