@@ -154,7 +154,9 @@ impl FieldGrid<'_> {
 
     fn layout(&self, canvas: &impl Canvas) -> Layout {
         // Panels of all fields have one size: whole pixels per cell for the largest field, and never flatter than a line.
-        let longest = (900 / self.columns.len().max(1)).clamp(120, 200);
+        // As wide as the names above them, or most of the figure would be the room between panels.
+        let named = self.columns.iter().map(|name| canvas.width(name)).fold(0.0, f64::max) as usize;
+        let longest = (900 / self.columns.len().max(1)).max(named).clamp(120, 200);
         let fields = || self.rows.iter().flat_map(|row| &row.fields);
         let (width, height) = fields().fold((1, 1), |(w, h), field| (field.width.max(w), field.height.max(h)));
         let cell = (longest / width.max(height)).max(1);

@@ -48,14 +48,15 @@ impl maud::Render for Svg {
     }
 }
 
-/// The colours of Okabe and Ito, which stay apart for colour-blind readers; pale yellow comes last. Their black is
-/// [`INK`].
-const PALETTE: [&str; 7] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442"];
+/// The colours of Okabe and Ito, which stay apart for colour-blind readers, pale yellow last of them, and wine and grey. Their
+/// black is [`INK`].
+const PALETTE: [&str; 9] =
+    ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#882255", "#888888"];
 
 /// The colour index of the text colour, black on paper: for what others are compared with, such as data.
 pub const INK: usize = usize::MAX;
 
-/// The colour of series `index`; colours repeat after seven, marker shapes after five, the pair after 35.
+/// The colour of series `index`; colours repeat after nine, marker shapes after five, the pair after 45.
 pub fn colour(index: usize) -> &'static str {
     if index == INK { "currentColor" } else { PALETTE[index % PALETTE.len()] }
 }
