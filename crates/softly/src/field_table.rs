@@ -133,16 +133,7 @@ impl FieldTable {
     /// The study behind it.
     pub fn study(&self) -> FieldStudy {
         let seeds: BTreeSet<u64> = self.rows.iter().map(|r| r.seed).collect();
-        let mut study = FieldStudy::new(self.study, self.scale, Some(seeds.len().max(1) as u64), self.ablation);
-        if self.ablation.is_none() {
-            study.told.clear();
-            for row in &self.rows {
-                if !study.told.contains(&row.told) {
-                    study.told.push(row.told);
-                }
-            }
-        }
-        study
+        FieldStudy::new(self.study, self.scale, Some(seeds.len().max(1) as u64), self.ablation)
     }
 
     /// Compares the rows anew.

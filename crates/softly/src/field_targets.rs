@@ -61,7 +61,14 @@ impl<'a> Judge<'a> {
             all.extend(usual.iter().map(|&told| self.against_control(method, control, told)));
         }
         all.push(self.likelihood(&["scd"], Told::is_usual, bits));
-        for &told in &self.study.told {
+        // Not only what all methods are told: what is learned has more starts.
+        let mut every: Vec<Told> = Vec::new();
+        for verdict in &self.table.verdicts {
+            if !every.contains(&verdict.told) {
+                every.push(verdict.told);
+            }
+        }
+        for told in every {
             all.push(self.to_vanilla("adapt", told, if told == truth { 0.35 } else { 0.90 }));
             all.push(self.to_vanilla("adapt-learn", told, 0.40));
         }
