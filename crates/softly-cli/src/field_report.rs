@@ -409,15 +409,22 @@ fn drawing(error: impl std::fmt::Display) -> Error {
     Error::Failed { what: "the report".into(), why: error.to_string() }
 }
 
+/// Whether a mean |R| is so far above those of the references, all wrong, that it would leave no room for others in a figure.
+fn diverged(table: &FieldTable, residual: f64) -> bool {
+    let references = table.references.iter().map(|r| r.metrics.residual.summary.mean);
+    residual > 10.0 * references.fold(f64::NAN, f64::max)
+}
+
 /// The rows of the first seed that figures show: told the truth or what is furthest from it; of an ablation, all that
-/// were measured in full.
+/// were measured in full. What diverged is left out.
 fn pictured<'a>(study: &FieldStudy, table: &'a FieldTable) -> Vec<&'a Row> {
     let ends = [study.equation.truth(), study.most_wrong()];
     let shown = |r: &&Row| match study.ablation {
         Some(_) => r.result.likelihood.is_some(),
         None => ends.contains(&r.told) && PICTURED.contains(&r.method.as_str()),
     };
-    table.rows.iter().filter(|r| r.seed == study.seeds[0]).filter(shown).collect()
+    let finite = |r: &&Row| !diverged(table, r.result.metrics.residual.summary.mean);
+    table.rows.iter().filter(|r| r.seed == study.seeds[0]).filter(shown).filter(finite).collect()
 }
 
 /// A row's name in figures: the method, and what it is told where that is wrong.
@@ -467,10 +474,7 @@ fn against_told(table: &FieldTable, mut told: Vec<(f64, Told)>, x_label: &str, c
         };
         MAIN.iter().map(|&method| curve(method)).filter(|(_, points)| !points.is_empty()).collect()
     };
-    // A training that diverged would leave no room for the others.
-    let references = table.references.iter().map(|r| 10.0 * r.metrics.residual.summary.mean);
-    let most = references.fold(f64::NAN, f64::max);
-    let diverged = |line: &Line<'_>| line.verdict.residual > most;
+    let diverged = |line: &Line<'_>| diverged(table, line.verdict.residual);
     let residual = |line: &Line<'_>| {
         if diverged(line) {
             return None;
