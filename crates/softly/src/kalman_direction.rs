@@ -84,12 +84,13 @@ pub struct KalmanDirection {
     known: Known,
 }
 
-/// What the base makes of some training data, to measure the misfit again when the constraint has changed.
+/// What the base makes of some training data, to measure the misfit again when the constraint has changed; nothing if it does
+/// not change.
 #[derive(Default)]
 struct Known {
     /// `[N, C, H, W]` in batches.
     clean: Vec<Tensor<4>>,
-    /// Of every level the batches of estimates, in single precision; none if nothing of the constraint is learned.
+    /// Of every level the batches of estimates, in single precision.
     estimates: Vec<Vec<Tensor<4>>>,
 }
 
@@ -257,7 +258,9 @@ impl Direction for KalmanDirection {
         }
         self.errors.set(errors);
         self.set_misfit(&misfits);
-        self.known = known;
+        if self.constraint.learns() {
+            self.known = known;
+        }
     }
 
     fn update(&mut self) {

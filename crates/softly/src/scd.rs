@@ -236,30 +236,6 @@ impl SoftlyConstrained {
         Self { base, constraint, directions, gamma, config, sigma_data }
     }
 
-    fn corrected(&self, x: Tensor<4>, sigma: &[f64]) -> Estimates {
-        let at: Vec<Precondition> = sigma.iter().map(|&s| Precondition::new(s, self.sigma_data)).collect();
-        let base = self.base.denoise(x.clone(), sigma);
-        if self.config.compliance == Compliance::NONE {
-            return Estimates { estimate: base.clone(), base: Some(base), unweighted: None };
-        }
-        let below = if self.config.detach_base { base.clone().detach() } else { base.clone() };
-        let [c, h, w] = self.gamma.outputs;
-        let gamma = self.gamma_at(&x, &below, sigma, &at).cast(x.dtype());
-        let mut estimate = below.clone();
-        let mut unweighted = None;
-        for (i, direction) in self.directions.iter().enumerate() {
-            let weight = gamma.clone().narrow(1, i * c * h * w, c * h * w).reshape([sigma.len(), c, h, w]);
-            let direction = direction.at(&below, sigma, &at);
-            if self.learns_through_kalman() && self.config.directions[i] == DirectionKind::Kalman {
-                unweighted = Some(below.clone() + direction.clone());
-            }
-            let direction =
-                if self.config.detach { direction.detach() } else { self.constant_for_gamma(direction, &below) };
-            estimate = estimate + weight * direction;
-        }
-        Estimates { estimate, base: Some(base), unweighted }
-    }
-
     /// Whether parameters of the constraint are learned from what `kalman` makes of the base by itself.
     ///
     /// It knows how wrong the equation is, and so leads from anywhere to the right one. Through γ nothing would be learned once γ
@@ -319,11 +295,31 @@ impl Parameters for SoftlyConstrained {
 
 impl Denoiser for SoftlyConstrained {
     fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
-        self.corrected(x, sigma).estimate
+        self.estimates(x, sigma).estimate
     }
 
     fn estimates(&self, x: Tensor<4>, sigma: &[f64]) -> Estimates {
-        self.corrected(x, sigma)
+        let at: Vec<Precondition> = sigma.iter().map(|&s| Precondition::new(s, self.sigma_data)).collect();
+        let base = self.base.denoise(x.clone(), sigma);
+        if self.config.compliance == Compliance::NONE {
+            return Estimates { estimate: base.clone(), base: Some(base), unweighted: None };
+        }
+        let below = if self.config.detach_base { base.clone().detach() } else { base.clone() };
+        let [c, h, w] = self.gamma.outputs;
+        let gamma = self.gamma_at(&x, &below, sigma, &at).cast(x.dtype());
+        let mut estimate = below.clone();
+        let mut unweighted = None;
+        for (i, direction) in self.directions.iter().enumerate() {
+            let weight = gamma.clone().narrow(1, i * c * h * w, c * h * w).reshape([sigma.len(), c, h, w]);
+            let direction = direction.at(&below, sigma, &at);
+            if self.learns_through_kalman() && self.config.directions[i] == DirectionKind::Kalman {
+                unweighted = Some(below.clone() + direction.clone());
+            }
+            let direction =
+                if self.config.detach { direction.detach() } else { self.constant_for_gamma(direction, &below) };
+            estimate = estimate + weight * direction;
+        }
+        Estimates { estimate, base: Some(base), unweighted }
     }
 
     fn project(&self, estimate: Tensor<4>) -> Tensor<4> {
