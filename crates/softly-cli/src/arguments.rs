@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use softly::compliance::Compliance;
+use softly::Compliance;
 
 /// Diffusion models of PDE solutions that know their PDE softly.
 #[derive(Debug, Parser)]

@@ -5,15 +5,10 @@ use std::time::Instant;
 
 use burn::tensor::{Tensor, TensorData};
 use serde::Serialize;
-use softly::config::Config;
-use softly::dataset::Dataset;
-use softly::device;
+use softly::{Blueprint, Config, Dataset, Sampler, Training, Unobserved, device};
 use softly::error::Result;
-use softly::model::Blueprint;
-use softly::parameter::to_vec;
+use softly::tensors::to_vec_f32;
 use softly::random::{Purpose, Stream};
-use softly::sampler::{Sampler, Unobserved};
-use softly::train::Training;
 use softly_pde::grid::Grid;
 
 use crate::arguments::{Bench, BenchWork};

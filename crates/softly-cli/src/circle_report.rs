@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use softly::circle_study::{Cell as StudyCell, CircleStudy, Floor, SeedMean, StudyTable, cell_result};
+use softly_studies::{Cell as StudyCell, CircleStudy, Floor, SeedMean, StudyTable, cell_result};
 use softly::error::Result;
 use softly::files::write_text;
 use softly::npy::read_points;
-use softly::point_metrics::{PointMetrics, Summary};
+use softly::PointMetrics;
+use softly::statistics::Summary;
 use softly_cli::axis::{Scale, Tick};
 use softly_cli::charts::{Axes, LineChart, Point, Series};
 use softly_cli::report::{Block, Cell, Origin, Page, PanelGrid, Section, Table, render};

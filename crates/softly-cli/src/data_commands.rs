@@ -4,13 +4,10 @@ use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use softly::config::Layers;
-use softly::constraint::{ConstraintConfig, Residuals};
-use softly::dataset_folder::{self, DatasetFolder, FieldEntry, Plan, Split};
+use softly::{ConstraintConfig, DataConstraint, DatasetFolder, FieldEntry, Layers, Plan, Residuals, Split, SplitInspection, folder, inspect};
 use softly::error::{Error, Result};
 use softly::files::write_atomically;
-use softly::inspect::{DataConstraint, SplitInspection, inspect};
-use softly::reporter::Reporter;
+use softly::job::Reporter;
 use softly_cli::field_figures::{colours_of, coordinates};
 use softly_cli::field_grid::{FieldGrid, FieldRow, Quantity};
 use softly_cli::picture::Field;

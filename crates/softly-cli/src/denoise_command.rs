@@ -3,12 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use softly::device;
+use softly::{Trained, device, npy};
 use softly::error::{Error, Result};
-use softly::generate::Trained;
-use softly::npy::{self, Array};
-use softly::parameter::to_vec;
-use softly::sampler::field_batch;
+use softly::npy::Array;
+use softly::tensors::{field_batch, to_vec_f32};
 
 use crate::commands::{print, print_json};
 

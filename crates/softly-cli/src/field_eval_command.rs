@@ -4,13 +4,9 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use serde_json::json;
-use softly::dataset::Dataset;
-use softly::dataset_folder::DatasetFolder;
+use softly::{Dataset, DatasetFolder, FieldEval, FieldEvaluator, FieldMetrics, Trained};
 use softly::error::{Error, Result};
-use softly::field_eval::FieldEval;
-use softly::field_metrics::{FieldEvaluator, FieldMetrics};
-use softly::generate::Trained;
-use softly::reporter::Reporter;
+use softly::job::Reporter;
 
 use crate::arguments::{MetricName, Sampling};
 use crate::commands::{STOP, catch_interrupt, print, print_json};

@@ -3,23 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use softly::constraint::SoftConstraint;
-use softly::dataset_folder::DatasetFolder;
+use softly::{Bits, DatasetFolder, FieldMetrics, SoftConstraint, Verdict};
+use softly::statistics::{AtLevel, OverSamples};
 use softly::error::{Error, Result};
-use softly::field_ablation::Ablation;
-use softly::field_eval::{AtLevel, Bits};
-use softly::field_metrics::{FieldMetrics, OverSamples};
-use softly::field_study::{Equation, FieldStudy, Told};
-use softly::field_table::{FieldTable, Row, Verdict};
-use softly::field_targets::Target;
+use softly_studies::{Ablation, Equation, FieldStudy, FieldTable, Row, Target, Told};
 use softly::files::write_text;
 use softly::units::Units;
 use softly_cli::axis::Scale;
 use softly_cli::charts::{Axes, LineChart, Point, Series, Spread};
-use softly_cli::field_figures::{
-    DATA, MethodSample, gamma_chart, misspecification_chart, path_chart, residual_histogram, sample_figure,
-    spectrum_chart,
-};
+use softly_cli::field_figures::{DATA, MethodSample, gamma_chart, misspecification_chart, path_chart, residual_histogram, sample_figure, spectrum_chart};
 use softly_cli::field_grid::Quantity;
 use softly_cli::report::{Block, Cell, Origin, Page, Section, Table, render};
 use softly_cli::svg::Colours;
@@ -84,7 +76,7 @@ impl<'a> Line<'a> {
         ];
         let fields = self.rows.first().map_or(0, |r| r.result.metrics.fields.len());
         for field in 0..fields {
-            let at = |pick: fn(&softly::field_metrics::FieldComparison) -> f64| {
+            let at = |pick: fn(&softly::evaluate::fields::FieldComparison) -> f64| {
                 self.mean(|r| r.result.metrics.fields.get(field).map(pick)).unwrap_or(f64::NAN)
             };
             columns.push(format!("{:.3}", at(|f| f.samples.std / f.data.std)));

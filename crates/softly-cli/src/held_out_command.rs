@@ -4,15 +4,9 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use softly::constraint::ParameterConfig;
-use softly::dataset::Dataset;
-use softly::device;
+use softly::{Dataset, Directions, Explained, ExplainedReport, HeldOut, ParameterConfig, ParameterInterval, ParameterIntervals, Trained, Verdict, device};
 use softly::error::{Error, Result};
-use softly::explained::{Directions, Explained, ExplainedReport};
-use softly::generate::Trained;
-use softly::held_out::HeldOut;
-use softly::parameter_interval::{ParameterInterval, ParameterIntervals, Verdict};
-use softly::reporter::Reporter;
+use softly::job::Reporter;
 
 use crate::arguments::{MetricName, Sampling};
 use crate::commands::{STOP, catch_interrupt, print, print_json, settings_of};

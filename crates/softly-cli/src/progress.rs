@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use softly::error::Error;
-use softly::reporter::Reporter;
+use softly::job::Reporter;
 
 /// Prints an error with its hint.
 pub fn error(error: &Error) {

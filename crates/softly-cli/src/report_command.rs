@@ -5,12 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use softly::circle_study::{CircleStudy, StudyTable};
+use softly_studies::{Ablation, CircleStudy, FieldTable, StudyTable};
 use softly::error::{Error, Result};
-use softly::field_ablation::Ablation;
-use softly::field_table::FieldTable;
 use softly::files::{read_text, write_text};
-use softly::train::{Metrics, RunFolder, RunInfo};
+use softly::{Metrics, RunFolder, RunInfo};
 use softly_cli::axis::Scale;
 use softly_cli::charts::{Axes, LineChart, Point, Series, Spread};
 use softly_cli::report::{Block, Cell, Page, Section, Table, readable, render};

@@ -2,14 +2,9 @@
 
 use std::path::PathBuf;
 
-use softly::circle_study::{self, CircleStudy};
-use softly::device;
+use softly::{circle_study, device, field_run};
+use softly_studies::{Ablation, CircleStudy, Equation, FieldStudy, FieldTable, StudyScale};
 use softly::error::{Error, Result};
-use softly::field_ablation::Ablation;
-use softly::field_run;
-use softly::field_study::{Equation, FieldStudy};
-use softly::field_table::FieldTable;
-use softly::study_scale::StudyScale;
 
 use crate::arguments::{AblationName, Reproduce, ScaleName, Study};
 use crate::commands::{STOP, catch_interrupt, print, print_json, run_info};

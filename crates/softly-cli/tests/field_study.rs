@@ -6,20 +6,10 @@ use std::sync::atomic::AtomicBool;
 
 use assert_cmd::Command;
 use serde_json::Value;
-use softly::config::{BackboneConfig, Config, Layers};
-use softly::dataset::Dataset;
-use softly::dataset_folder::{Plan, generate};
-use softly::device;
+use softly::{BackboneConfig, Config, Dataset, FieldEval, Layers, Plan, RunFolder, RunInfo, Snapshot, Training, device, field_run, generate, train};
 use softly::error::Result;
-use softly::field_ablation::Ablation;
-use softly::field_eval::FieldEval;
-use softly::field_run::{self, Trainer};
-use softly::field_study::{Equation, FieldStudy, Told};
-use softly::field_table::FieldTable;
-use softly::reporter::Reporter;
-use softly::snapshot::Snapshot;
-use softly::study_scale::StudyScale;
-use softly::train::{self, RunFolder, RunInfo, Training};
+use softly_studies::{Ablation, Equation, FieldStudy, FieldTable, StudyScale, Told, Trainer};
+use softly::job::Reporter;
 use tempfile::TempDir;
 
 struct Silent;

@@ -2,11 +2,9 @@
 //!
 //! `cargo run --release --example own_constraint`
 
-use softly::constraint::{ConstraintConfig, SoftConstraint};
-use softly::device;
-use softly::parameter::to_vec_f64;
+use softly::{ConstraintConfig, SoftConstraint, device};
+use softly::tensors::{field_batch, to_vec_f64};
 use softly::random::{Purpose, Stream};
-use softly::sampler::field_batch;
 use softly::units::Units;
 use softly_pde::grid::Grid;
 

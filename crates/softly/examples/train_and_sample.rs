@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release --example train_and_sample`
 
-use softly::{config::Layers, dataset::Dataset, device, sampler::Unobserved, train::Training};
+use softly::{Dataset, Layers, Training, Unobserved, device};
 
 fn main() -> softly::error::Result<()> {
     let config = Layers::new().preset("circle-demo")?.method("scd")?.finish("circle-demo")?;

@@ -8,20 +8,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::Device;
-use softly::config::{Config, Layers};
-use softly::dataset::Dataset;
-use softly::denoiser::{Denoiser, Estimates};
+use softly::{Blueprint, Config, Dataset, Denoiser, Estimates, HeldOut, Layers, Loss, Metrics, Model, ParameterIntervals, RunFolder, RunInfo, Sampler, Snapshot, Trained, Training, run_training};
 use softly::error::Result;
-use softly::generate::Trained;
-use softly::held_out::HeldOut;
-use softly::model::{Blueprint, Model};
-use softly::objective::Loss;
-use softly::parameter::to_vec_f64;
-use softly::parameter_interval::ParameterIntervals;
+use softly::tensors::{field_batch, to_vec_f64};
 use softly::random::{Purpose, Stream};
-use softly::sampler::{Sampler, field_batch};
-use softly::snapshot::Snapshot;
-use softly::train::{Metrics, RunFolder, RunInfo, Training, run_training};
 use tempfile::TempDir;
 
 fn cpu() -> Device {

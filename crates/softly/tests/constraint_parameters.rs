@@ -3,14 +3,9 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::Device;
-use softly::config::{BackboneConfig, Config, Layers, SigmaData};
-use softly::constraint::{ConstraintConfig, Norm, ParameterConfig, Residuals, SoftConstraint};
-use softly::model::{Blueprint, DataSpec};
-use softly::objective::Objective;
-use softly::parameter::to_vec_f64;
+use softly::{BackboneConfig, Blueprint, Config, ConstraintConfig, DataSpec, GammaInput, GammaOutput, Layers, Norm, Objective, ParameterConfig, Residuals, Scale, ScdConfig, SigmaData, SoftConstraint};
+use softly::tensors::{field_batch, to_vec_f64};
 use softly::random::{Purpose, Stream};
-use softly::sampler::field_batch;
-use softly::scd::{GammaInput, GammaOutput, Scale, ScdConfig};
 use softly::units::Units;
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::Grid;
@@ -217,7 +212,7 @@ fn the_training_gradient_of_what_is_learned_matches_finite_differences() {
             }
         });
         let (clean, noise) = (fields(4, 1), fields(4, 2));
-        let loss = |model: &softly::model::Model| {
+        let loss = |model: &softly::model::blueprint::Model| {
             let field = |values: &[f64]| field_batch(values.to_vec(), SHAPE, &cpu());
             let sigma = [0.08, 0.3, 0.9, 2.0];
             let (clean, noise) = (field(&clean) * 0.5, field(&noise));

@@ -5,12 +5,9 @@ use std::fs::{self, OpenOptions};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use softly::config::Config;
-use softly::dataset::Dataset;
-use softly::dataset_folder::{DatasetFolder, Plan, Split, generate};
+use softly::{Config, Dataset, DatasetFolder, Generator, Plan, Split, generate};
 use softly::error::Error;
-use softly::generators::Generator;
-use softly::reporter::Reporter;
+use softly::job::Reporter;
 
 /// Asks to stop once so many samples are made.
 struct StopAfter<'a> {

@@ -5,16 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor};
-use softly::config::{BackboneConfig, Config, PreconditionKind, SigmaData};
-use softly::constraint::{ConstraintConfig, Norm, ParameterConfig, Region, ResidualConfig, Residuals, SoftConstraint};
-use softly::denoiser::{Denoiser, per_sample};
-use softly::gradient_direction::{Damping, GradientDirection, Scale, automatic_lambda};
-use softly::model::{Blueprint, DataSpec, Model};
-use softly::objective::{Estimation, LambdaSchedule, Objective, Regulariser, Weight};
-use softly::parameter::{Parameters, Visitor, to_vec_f64};
+use softly::{BackboneConfig, Blueprint, Churn, Config, ConstraintConfig, Damping, DataSpec, Denoiser, Estimation, Gamma, GammaInput, GammaOutput, GradientDirection, Guidance, Lambda, LambdaSchedule, Model, Norm, Objective, Observer, ParameterConfig, Parameters, PreconditionKind, Region, Regulariser, ResidualConfig, Residuals, Sampler, Scale, ScdConfig, SigmaData, SoftConstraint, SoftlyConstrained, Solver, Unobserved, Visitor, Weight, automatic_lambda};
+use softly::tensors::{field_batch, per_sample, to_vec_f64};
 use softly::random::{Purpose, Stream};
-use softly::sampler::{Churn, Guidance, Observer, Sampler, Solver, Unobserved, field_batch};
-use softly::scd::{Gamma, GammaInput, GammaOutput, Lambda, ScdConfig, SoftlyConstrained};
 use softly::units::Units;
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::Grid;

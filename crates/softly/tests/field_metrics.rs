@@ -2,13 +2,7 @@
 
 use std::path::Path;
 
-use softly::config::{DataConfig, Layers};
-use softly::constraint::ConstraintConfig;
-use softly::dataset::Dataset;
-use softly::field_metrics::{FieldEvaluator, FieldMetrics};
-use softly::generators::{Generator, Size};
-use softly::npy;
-use softly::paired::PairedRatio;
+use softly::{ConstraintConfig, DataConfig, Dataset, FieldEvaluator, FieldMetrics, Generator, Layers, PairedRatio, Size, npy};
 use softly::units::Units;
 use softly_pde::darcy::Discretisation;
 

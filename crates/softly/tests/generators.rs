@@ -1,7 +1,6 @@
 //! Generated samples obey the equation that goes with them.
 
-use softly::constraint::SoftConstraint;
-use softly::generators::{Generator, Size};
+use softly::{Generator, Size, SoftConstraint};
 use softly::random::Purpose;
 use softly::units::Units;
 use softly_pde::darcy::{Discretisation, corner_source};

@@ -7,15 +7,10 @@ use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::Device;
-use softly::config::{Config, Layers};
-use softly::dataset::Dataset;
+use softly::{Config, Dataset, Layers, Metrics, Progress, RunFolder, RunInfo, Snapshot, TensorFile, Trained, Training, run};
 use softly::error::{Error, Result};
-use softly::generate::Trained;
-use softly::parameter::to_vec_f64;
+use softly::tensors::{field_batch, to_vec_f64};
 use softly::random::{Purpose, Stream};
-use softly::sampler::field_batch;
-use softly::snapshot::{Snapshot, TensorFile};
-use softly::train::{Metrics, Progress, RunFolder, RunInfo, Training, run};
 use tempfile::TempDir;
 
 /// The test of memory wants the process to itself; all others share it.

@@ -4,12 +4,8 @@ use std::collections::HashMap;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use safetensors::SafeTensors;
-use softly::config::{BackboneConfig, Layers};
-use softly::denoiser::{Backbone, Denoiser, Edm};
-use softly::mp_ops::composed;
-use softly::parameter::{Parameters, to_vec};
+use softly::{Backbone, BackboneConfig, Denoiser, Edm, Layers, Parameters, UNet, UNetConfig, composed, to_vec};
 use softly::random::{Purpose, Stream};
-use softly::unet::{UNet, UNetConfig};
 
 /// Name → shape and values.
 type Reference = HashMap<String, (Vec<usize>, Vec<f32>)>;

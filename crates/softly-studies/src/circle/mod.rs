@@ -1,0 +1,3 @@
+//! The toy study: points on curves.
+
+pub mod study;

@@ -1,0 +1,7 @@
+//! The studies of fields: Darcy flow and the Helmholtz equation.
+
+pub mod ablation;
+pub mod run;
+pub mod study;
+pub mod table;
+pub mod targets;

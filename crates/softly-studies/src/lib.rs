@@ -1,0 +1,5 @@
+//! The studies.
+
+mod circle;
+mod fields;
+mod scale;

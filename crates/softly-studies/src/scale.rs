@@ -1,0 +1,52 @@
+//! How much of a study is run, and the folder that it is run in.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use softly::error::{Error, Result};
+use softly::files::{make_folder, read_text, write_text};
+
+/// How much of a study is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StudyScale {
+    /// The smallest that still means something: minutes.
+    Demo,
+    /// Reduced grids and trainings, several seeds: for a processor.
+    Cpu,
+    /// As in the paper.
+    Paper,
+}
+
+impl StudyScale {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Demo => "demo",
+            Self::Cpu => "cpu",
+            Self::Paper => "paper",
+        }
+    }
+
+    /// Makes `out` the folder of the study `name` at this scale; refuses a folder that holds something else.
+    pub fn claim_folder(self, out: &Path, name: &str) -> Result<()> {
+        let marker = out.join("study.txt");
+        let text = format!("{name} {}\n", self.name());
+        if marker.exists() {
+            let found = read_text(&marker)?;
+            if found != text {
+                let problem = format!("this folder holds the study `{}`", found.trim());
+                return Err(Error::input(out.display(), problem).hint("choose another --out"));
+            }
+            return Ok(());
+        }
+        if out.exists() && std::fs::read_dir(out).is_ok_and(|mut d| d.next().is_some()) {
+            return Err(
+                Error::input(out.display(), "this folder is not empty and holds no study").hint("choose another --out")
+            );
+        }
+        make_folder(out)?;
+        write_text(&marker, &text)
+    }
+}

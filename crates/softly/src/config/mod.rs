@@ -1,0 +1,238 @@
+//! Configuration: everything that defines a run, checked as a whole.
+
+pub mod layers;
+pub mod presets;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toml::Table;
+
+use crate::checks::{at_least_one, positive};
+use crate::constraint::config::ConstraintConfig;
+use crate::data::config::DataConfig;
+use crate::direction::config::ScdConfig;
+use crate::error::{Error, Result};
+use crate::nn::backbone::BackboneConfig;
+use crate::nn::mlp::MlpConfig;
+use crate::nn::optimizer::{Adam, Ema, Schedule};
+use crate::objective::Objective;
+use crate::objective::noise::NoiseDist;
+use crate::sampler::Sampler;
+use crate::sampler::solver::SolverKind;
+use crate::denoiser::ddpm::Ddpm;
+use crate::denoiser::edm::Edm;
+
+/// Everything that defines a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Where the data come from.
+    pub data: DataConfig,
+    /// The network and what is put on top of it.
+    pub denoiser: DenoiserConfig,
+    /// What training minimises.
+    pub objective: Objective,
+    /// How samples are drawn.
+    pub sampler: Sampler,
+    /// How training proceeds.
+    pub train: TrainConfig,
+    /// The constraint that the method is given; it may be wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<ConstraintConfig>,
+    /// The constraint that metrics use: the true one. By default the dataset's own equation, then the method's constraint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub truth: Option<ConstraintConfig>,
+    /// Named variations of this configuration, chosen with `--method`: tables that are laid over it.
+    #[serde(skip_serializing_if = "Table::is_empty")]
+    #[schemars(with = "std::collections::BTreeMap<String, serde_json::Value>")]
+    pub methods: Table,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            data: DataConfig::default(),
+            denoiser: DenoiserConfig::default(),
+            objective: Objective::default(),
+            sampler: Sampler::default(),
+            train: TrainConfig::default(),
+            constraint: None,
+            truth: None,
+            methods: Table::new(),
+        }
+    }
+}
+
+/// The denoiser.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DenoiserConfig {
+    /// How the network is wrapped.
+    pub precondition: PreconditionKind,
+    /// The network.
+    pub backbone: BackboneConfig,
+    /// The soft constraint, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scd: Option<ScdConfig>,
+}
+
+impl Default for DenoiserConfig {
+    fn default() -> Self {
+        Self { precondition: PreconditionKind::Edm, backbone: BackboneConfig::Mlp(MlpConfig { hidden: 128 }), scd: None }
+    }
+}
+
+/// How a network becomes a denoiser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PreconditionKind {
+    /// EDM's preconditioning.
+    Edm,
+    /// A DDPM network that predicts x0 from the index of a cosine noise level.
+    Ddpm,
+}
+
+/// How training proceeds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainConfig {
+    /// Optimiser steps.
+    pub iterations: u64,
+    /// Samples per step.
+    pub batch: usize,
+    /// Parts that a batch is cut into. Each has its own way through the network and back, side by side as far as there are threads
+    /// and one after the other if not (which needs less memory); their gradients are added. The result does not depend on the number of threads.
+    #[serde(skip_serializing_if = "is_one")]
+    pub shares: usize,
+    /// Learning rate.
+    pub rate: f64,
+    /// How the rate changes.
+    pub schedule: Schedule,
+    /// Adam's constants.
+    pub adam: Adam,
+    /// Largest norm of the gradient.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip: Option<f64>,
+    /// The running average that samples are drawn with.
+    pub ema: Ema,
+    /// Seed of weights, order and noise.
+    pub seed: u64,
+    /// Steps between lines of `metrics.jsonl`.
+    pub log_every: u64,
+    /// Steps between checkpoints.
+    pub checkpoint_every: u64,
+}
+
+/// Serde hands over references.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_one(shares: &usize) -> bool {
+    *shares == 1
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self {
+            iterations: 78_000,
+            batch: 128,
+            shares: 1,
+            rate: 1e-4,
+            schedule: Schedule::Constant,
+            adam: Adam { betas: [0.9, 0.999], eps: 1e-8 },
+            clip: None,
+            ema: Ema::Constant { decay: 0.99 },
+            seed: 0,
+            log_every: 500,
+            checkpoint_every: 10_000,
+        }
+    }
+}
+
+impl TrainConfig {
+    /// Refuses settings that cannot work.
+    pub fn check(&self) -> Result<()> {
+        at_least_one("train.iterations", self.iterations)?;
+        at_least_one("train.batch", self.batch as u64)?;
+        at_least_one("train.log_every", self.log_every)?;
+        at_least_one("train.checkpoint_every", self.checkpoint_every)?;
+        positive("train.rate", self.rate)?;
+        self.clip.map_or(Ok(()), |clip| positive("train.clip", clip))
+    }
+}
+
+impl Config {
+    /// Refuses settings that cannot work, whatever the data.
+    pub fn check(&self) -> Result<()> {
+        self.data.check()?;
+        self.denoiser.backbone.get().check()?;
+        self.check_precondition()?;
+        self.objective.check()?;
+        self.sampler.check()?;
+        if let (Some(levels), SolverKind::Ancestral) = (self.ddpm_levels(), self.sampler.solver)
+            && levels != self.sampler.steps
+        {
+            let problem =
+                format!("the network knows {levels} noise levels, the sampler has {} steps", self.sampler.steps);
+            return Err(Error::input("sampler.steps", problem));
+        }
+        self.train.check()?;
+        let needs = [
+            ("denoiser.scd", self.denoiser.scd.is_some()),
+            ("objective.regulariser", self.objective.regulariser.is_some()),
+            ("sampler.guidance", self.sampler.guidance.is_some()),
+        ];
+        if let (None, Some((key, _))) = (&self.constraint, needs.iter().find(|(_, used)| *used)) {
+            return Err(Error::input(key, "needs a [constraint] table, and there is none"));
+        }
+        self.check_parameters()?;
+        let fields = self.constraint.as_ref().map_or(&[][..], |c| &c.fields);
+        self.denoiser.scd.as_ref().map_or(Ok(()), |scd| scd.check(fields, self.objective.base_loss))
+    }
+
+    fn check_precondition(&self) -> Result<()> {
+        let ddpm = self.denoiser.precondition == PreconditionKind::Ddpm;
+        if !ddpm && self.denoiser.backbone.get().levels().is_some() {
+            let problem = "a network of single noise levels goes with the precondition `ddpm` only";
+            return Err(Error::input("denoiser.backbone", problem));
+        }
+        if ddpm && self.ddpm_levels().is_none() {
+            let problem = "`ddpm` needs the backbone `level-mlp`, or objective.noise of the kind `cosine`";
+            return Err(Error::input("denoiser.precondition", problem));
+        }
+        Ok(())
+    }
+
+    fn check_parameters(&self) -> Result<()> {
+        let parameters = |c: Option<&ConstraintConfig>| c.map_or_else(Default::default, |c| c.parameters.clone());
+        if let Some((name, _)) = parameters(self.truth.as_ref()).iter().find(|(_, p)| !p.is_fixed()) {
+            return Err(Error::input(format!("truth.parameters.{name}"), "the truth is neither drawn nor learned")
+                .hint("give a number"));
+        }
+        let given = parameters(self.constraint.as_ref());
+        let learned = given.iter().find(|(_, p)| p.is_learned());
+        let used = self.objective.regulariser.is_some() || self.sampler.guidance.is_some();
+        match (learned, &self.denoiser.scd) {
+            (Some((name, _)), None) if used => {
+                Err(Error::input(format!("constraint.parameters.{name}"), "is learned with γ, and there is none")
+                    .hint("give a number, or add a [denoiser.scd] table"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Noise levels of a network that knows only those of a cosine DDPM schedule; `None` for all others.
+    pub fn ddpm_levels(&self) -> Option<usize> {
+        let cosine = match self.objective.noise {
+            NoiseDist::Cosine { steps, .. } => Some(steps),
+            _ => None,
+        };
+        match self.denoiser.precondition {
+            PreconditionKind::Edm => None,
+            PreconditionKind::Ddpm => self.denoiser.backbone.get().levels().or(cosine),
+        }
+    }
+
+    /// The configuration as TOML.
+    pub fn to_toml(&self) -> String {
+        toml::to_string_pretty(self).expect("a configuration is always valid TOML")
+    }
+}

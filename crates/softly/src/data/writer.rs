@@ -1,0 +1,421 @@
+//! Writing dataset folders from any source of samples.
+//!
+//! A dataset under way lives in `.partial` inside its folder and moves out when it is complete, `dataset.toml` last: a
+//! folder with that file is whole. `.partial/progress.toml` says what is being made and how many samples are safe, so
+//! that the same command goes on after an interruption, to the same bytes.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use softly_pde::grid::Grid;
+use toml::Table;
+
+use crate::constraint::config::ConstraintConfig;
+use crate::data::config::DataConfig;
+use crate::data::folder::{DatasetFolder, Description, FORMAT, FieldEntry};
+use crate::data::generator::{FieldSpec, GeneratorConfig, SampleMaker};
+use crate::data::split::Split;
+use crate::error::{Error, Result};
+use crate::files::{make_folder, read_text, write_text};
+use crate::job::Job;
+use crate::npy;
+use crate::statistics::Moments;
+
+/// How often finished samples are made safe against a crash of the machine.
+const SAFE_EVERY: Duration = Duration::from_secs(5);
+
+/// A source of samples.
+pub trait Source: Sync {
+    /// What is made: two sources with equal plans give the same samples.
+    fn plan(&self) -> &Plan;
+
+    /// The fields of a sample: the channels, in order.
+    fn fields(&self) -> Vec<FieldSpec>;
+
+    /// The grid that the fields live on.
+    fn grid(&self) -> Grid;
+
+    /// The equation that the samples obey, if it is known.
+    fn equation(&self) -> Option<ConstraintConfig>;
+
+    /// Samples `range` of `split`, `[C, H, W]` each.
+    fn samples(&self, split: Split, range: Range<usize>) -> Result<Vec<Vec<f32>>>;
+}
+
+/// What a dataset is made from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Training samples.
+    pub train: usize,
+    /// Held-out samples.
+    pub valid: usize,
+    /// Seed of generated samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// The generator, if one makes the samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generator: Option<GeneratorConfig>,
+    /// Where samples that are not generated come from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Table>,
+}
+
+/// Samples of a generator.
+struct Generated {
+    plan: Plan,
+    generator: GeneratorConfig,
+    maker: SampleMaker,
+}
+
+impl Source for Generated {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn fields(&self) -> Vec<FieldSpec> {
+        self.generator.get().fields()
+    }
+
+    fn grid(&self) -> Grid {
+        self.generator.get().grid()
+    }
+
+    fn equation(&self) -> Option<ConstraintConfig> {
+        self.generator.get().equation()
+    }
+
+    fn samples(&self, split: Split, range: Range<usize>) -> Result<Vec<Vec<f32>>> {
+        self.maker.samples(split, range)
+    }
+}
+
+/// `.partial/progress.toml`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    /// Finished samples that are safe, training ones first.
+    done: usize,
+    plan: Plan,
+}
+
+impl Plan {
+    fn count(&self, split: Split) -> usize {
+        match split {
+            Split::Train => self.train,
+            Split::Valid => self.valid,
+        }
+    }
+
+    fn total(&self) -> usize {
+        self.train + self.valid
+    }
+
+    /// The split of sample `index` of the whole, and how many samples lie before that split.
+    fn split_of(&self, index: usize) -> (Split, usize) {
+        if index < self.train { (Split::Train, 0) } else { (Split::Valid, self.train) }
+    }
+
+    fn refuse_other(&self, other: &Self, folder: &Path, what: &str) -> Result<()> {
+        if self == other {
+            return Ok(());
+        }
+        let tell = |plan: &Self| toml::to_string(plan).unwrap_or_default().trim_end().replace('\n', ", ");
+        let problem =
+            format!("this folder holds {what} of other data\n  asked for: {}\n  found: {}", tell(self), tell(other));
+        Err(Error::input(folder.display(), problem).hint("choose another --out, or remove the folder"))
+    }
+
+    fn check(&self) -> Result<()> {
+        for (place, count) in [("data.count", self.train), ("data.valid", self.valid)] {
+            if count == 0 {
+                return Err(Error::input(place, "expected at least 1 sample, found 0"));
+            }
+        }
+        match self.seed {
+            // TOML has no larger numbers.
+            Some(seed) if i64::try_from(seed).is_err() => {
+                Err(Error::input("data.seed", format!("expected at most {}, found {seed}", i64::MAX)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Generates the data that `config` asks for in `folder`, or goes on where an earlier call stopped.
+pub fn generate(config: &DataConfig, folder: &Path, job: &Job<'_>) -> Result<DatasetFolder> {
+    let Some(generator) = config.generator.clone() else {
+        return Err(Error::input("data.generator", "expected a generator, found none").hint("use a preset"));
+    };
+    let (train, valid, seed) = (config.count, config.valid, Some(config.seed));
+    let plan = Plan { train, valid, seed, generator: Some(generator.clone()), origin: None };
+    // Before anything that all samples share is computed.
+    if let Some(finished) = finished(&plan, folder)? {
+        return Ok(finished);
+    }
+    plan.check()?;
+    let maker = SampleMaker::new(generator.get(), config.seed)?;
+    write(&Generated { plan, generator, maker }, folder, job)
+}
+
+/// The dataset in `folder`, if it is the finished dataset of `plan`.
+fn finished(plan: &Plan, folder: &Path) -> Result<Option<DatasetFolder>> {
+    if !folder.join("dataset.toml").exists() {
+        return Ok(None);
+    }
+    let finished = DatasetFolder::open(folder)?;
+    let Description { train, valid, seed, generator, origin, .. } = finished.description.clone();
+    plan.refuse_other(&Plan { train, valid, seed, generator, origin }, folder, "a dataset")?;
+    // Left over if the program was killed between its last two acts.
+    let _ = fs::remove_dir_all(folder.join(".partial"));
+    Ok(Some(finished))
+}
+
+/// Writes the samples of `source` into `folder`, or goes on where an earlier call stopped, until done or stopped.
+///
+/// Samples are written in order: the bytes depend on the plan alone.
+pub fn write(source: &dyn Source, folder: &Path, job: &Job<'_>) -> Result<DatasetFolder> {
+    let plan = source.plan();
+    plan.check()?;
+    if let Some(finished) = finished(plan, folder)? {
+        return Ok(finished);
+    }
+    let partial = folder.join(".partial");
+    if folder.is_file() {
+        return Err(Error::input(folder.display(), "expected a folder, found a file").hint("choose another --out"));
+    }
+    if !partial.exists() && fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(Error::input(folder.display(), "this folder is not empty and holds no dataset")
+            .hint("choose another --out"));
+    }
+    make_folder(&partial)?;
+    let _lock = lock(folder, &partial)?;
+    let record = partial.join("progress.toml");
+    let done = safe_samples(plan, folder, &partial, &record)?;
+    if !partial.join("dataset.toml").exists() {
+        let mut writing = Writing::open(source, &partial, done)?;
+        writing.save(&record)?;
+        writing.run(&record, job)?;
+        let text = toml::to_string(&writing.description()).expect("a description is valid TOML");
+        write_text(&partial.join("dataset.toml"), &text)?;
+    }
+    for name in ["train", "valid", "dataset.toml"] {
+        let (from, to) = (partial.join(name), folder.join(name));
+        if from.exists() {
+            fs::rename(&from, &to).map_err(Error::io("write", &to))?;
+        }
+    }
+    fs::remove_dir_all(&partial).map_err(Error::io("remove", &partial))?;
+    DatasetFolder::open(folder)
+}
+
+/// Makes this process the only one that writes the dataset, until the file is dropped.
+fn lock(folder: &Path, partial: &Path) -> Result<File> {
+    let path = partial.join("lock");
+    let file = File::create(&path).map_err(Error::io("write", &path))?;
+    if file.try_lock().is_err() {
+        return Err(Error::input(folder.display(), "another program is writing data in this folder")
+            .hint("wait for it, or choose another --out"));
+    }
+    Ok(file)
+}
+
+/// How many samples an earlier call has made safe; refuses the remains of another plan.
+fn safe_samples(plan: &Plan, folder: &Path, partial: &Path, record: &Path) -> Result<usize> {
+    if !record.exists() {
+        return Ok(0);
+    }
+    let found: Record = toml::from_str(&read_text(record)?).map_err(|e| {
+        Error::input(record.display(), e).hint(format!("remove {} to start again", partial.display()))
+    })?;
+    plan.refuse_other(&found.plan, folder, "an unfinished dataset")?;
+    Ok(found.done)
+}
+
+/// A sample as it is stored, and the moments of its fields.
+struct Sample {
+    /// `[C, H, W]`, `f4`.
+    bytes: Vec<u8>,
+    moments: Vec<Moments>,
+}
+
+impl Sample {
+    fn new(values: &[f32], nodes: usize) -> Self {
+        let mut bytes = vec![0; 4 * values.len()];
+        for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
+            *bytes = value.to_le_bytes();
+        }
+        Self {
+            bytes,
+            moments: values.chunks(nodes).map(|field| Moments::of(field.iter().map(|&v| f64::from(v)))).collect(),
+        }
+    }
+}
+
+/// The array files of a dataset under way.
+struct Writing<'a> {
+    source: &'a dyn Source,
+    nodes: usize,
+    /// By split, then by field.
+    files: [Vec<(PathBuf, File)>; 2],
+    done: usize,
+    hasher: blake3::Hasher,
+    /// Of the training samples, by field.
+    moments: Vec<Moments>,
+}
+
+impl<'a> Writing<'a> {
+    /// Opens the files in `partial` with the first `done` samples, or as many as are there.
+    fn open(source: &'a dyn Source, partial: &Path, done: usize) -> Result<Self> {
+        let (plan, grid, fields) = (source.plan(), source.grid(), source.fields());
+        let nodes = grid.len();
+        let mut done = done.min(plan.total());
+        let mut files = [Vec::new(), Vec::new()];
+        for (split, files) in Split::BOTH.into_iter().zip(&mut files) {
+            make_folder(&partial.join(split.name()))?;
+            let header = npy::header_f32(&[plan.count(split), grid.rows, grid.cols]);
+            for field in &fields {
+                let path = partial.join(split.name()).join(format!("{}.npy", field.name));
+                let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+                let mut file = file.map_err(Error::io("write", &path))?;
+                file.write_all(&header).map_err(Error::io("write", &path))?;
+                let length = file.metadata().map_err(Error::io("write", &path))?.len();
+                let whole = ((length - header.len() as u64) / (4 * nodes as u64)) as usize;
+                let before = if split == Split::Train { 0 } else { plan.train };
+                if done > before && whole < plan.count(split) {
+                    done = done.min(before + whole);
+                }
+                files.push((path, file));
+            }
+        }
+        let moments = vec![Moments::default(); fields.len()];
+        let mut writing = Self { source, nodes, files, done: 0, hasher: blake3::Hasher::new(), moments };
+        writing.read_again(done)?;
+        Ok(writing)
+    }
+
+    /// Takes the first `done` samples into the hash and the statistics, and cuts off what lies behind them.
+    fn read_again(&mut self, done: usize) -> Result<()> {
+        while self.done < done {
+            let (split, _) = self.source.plan().split_of(self.done);
+            let mut values = Vec::with_capacity(self.moments.len() * self.nodes);
+            for (path, file) in &mut self.files[split as usize] {
+                let mut bytes = vec![0; 4 * self.nodes];
+                file.read_exact(&mut bytes).map_err(Error::io("read", path))?;
+                values.extend(bytes.as_chunks::<4>().0.iter().map(|&b| f32::from_le_bytes(b)));
+            }
+            self.absorb(split, &Sample::new(&values, self.nodes));
+        }
+        for (path, file) in self.files.iter_mut().flatten() {
+            let end = file.stream_position().map_err(Error::io("write", path))?;
+            file.set_len(end).map_err(Error::io("write", path))?;
+            file.seek(SeekFrom::Start(end)).map_err(Error::io("write", path))?;
+        }
+        Ok(())
+    }
+
+    /// Makes and writes all samples that are left. While one thread writes a chunk the others make the next one: two of them
+    /// are in memory.
+    fn run(&mut self, record: &Path, job: &Job<'_>) -> Result<()> {
+        let (source, plan, nodes) = (self.source, self.source.plan(), self.nodes);
+        job.reporter.begin(plan.total() as u64, self.done as u64);
+        let mut safe = Instant::now();
+        // Large enough to keep every thread busy, small enough to stop soon; nothing else depends on it.
+        let chunk = 64.max(8 * rayon::current_num_threads());
+        let mut made = self.done;
+        let mut ready = (Split::Train, Vec::new());
+        loop {
+            let stopped = job.stopped();
+            let (split, before) = plan.split_of(made);
+            let first = made - before;
+            let last = if stopped { first } else { plan.count(split).min(first + chunk) };
+            let (written, samples): (_, Result<Vec<Sample>>) = rayon::join(
+                || -> Result<()> {
+                    let (split, samples) = &ready;
+                    self.append(*split, samples)?;
+                    job.reporter.advance(samples.len() as u64);
+                    if safe.elapsed() > SAFE_EVERY {
+                        self.save(record)?;
+                        safe = Instant::now();
+                    }
+                    Ok(())
+                },
+                || {
+                    let samples = source.samples(split, first..last)?;
+                    Ok(samples.iter().map(|sample| Sample::new(sample, nodes)).collect())
+                },
+            );
+            written?;
+            if self.done == plan.total() {
+                return self.save(record);
+            }
+            if stopped {
+                self.save(record)?;
+                let (done, total) = (self.done, plan.total());
+                let hint = format!("{done} of {total} samples are saved; run the same command again to go on");
+                return Err(Error::Interrupted { hint });
+            }
+            made += last - first;
+            ready = (split, samples?);
+        }
+    }
+
+    fn absorb(&mut self, split: Split, sample: &Sample) {
+        self.hasher.update(&sample.bytes);
+        if split == Split::Train {
+            for (sum, moments) in self.moments.iter_mut().zip(&sample.moments) {
+                *sum = sum.merged(*moments);
+            }
+        }
+        self.done += 1;
+    }
+
+    fn append(&mut self, split: Split, samples: &[Sample]) -> Result<()> {
+        for sample in samples {
+            self.absorb(split, sample);
+        }
+        let width = 4 * self.nodes;
+        for (field, (path, file)) in self.files[split as usize].iter_mut().enumerate() {
+            for sample in samples {
+                let bytes = &sample.bytes[field * width..(field + 1) * width];
+                file.write_all(bytes).map_err(Error::io("write", path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes everything so far safe, then says so in the record.
+    fn save(&self, record: &Path) -> Result<()> {
+        for (path, file) in self.files.iter().flatten() {
+            file.sync_data().map_err(Error::io("write", path))?;
+        }
+        let text = toml::to_string(&Record { done: self.done, plan: self.source.plan().clone() });
+        write_text(record, &text.expect("a plan is valid TOML"))
+    }
+
+    fn description(&self) -> Description {
+        let plan = self.source.plan();
+        let fields = self.source.fields().into_iter().zip(&self.moments).map(|(field, moments)| FieldEntry {
+            name: field.name,
+            quantity: field.quantity,
+            unit: field.unit,
+            statistics: moments.statistics(),
+        });
+        Description {
+            format: FORMAT,
+            train: plan.train,
+            valid: plan.valid,
+            seed: plan.seed,
+            hash: self.hasher.finalize().to_hex().to_string(),
+            grid: self.source.grid(),
+            fields: fields.collect(),
+            generator: plan.generator.clone(),
+            origin: plan.origin.clone(),
+            equation: self.source.equation(),
+        }
+    }
+}

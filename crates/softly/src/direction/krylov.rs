@@ -1,0 +1,72 @@
+//! Linear systems solved by a fixed number of Krylov iterations in tensor operations, every sample by itself.
+
+use burn::tensor::Tensor;
+
+/// Σ over nodes, `[N, H, W]` → `[N, 1, 1]`.
+pub(crate) fn sum(x: Tensor<3>) -> Tensor<3> {
+    let [n, h, w] = x.dims();
+    x.reshape([n, h * w]).sum_dim(1).reshape([n, 1, 1])
+}
+
+/// Σ a b over nodes, `[N, H, W]` → `[N, 1, 1]`.
+pub(crate) fn dot(a: &Tensor<3>, b: &Tensor<3>) -> Tensor<3> {
+    sum(a.clone() * b.clone())
+}
+
+/// x with A x ≈ b by generalised conjugate residuals; all `[N, H, W]`.
+///
+/// x has the least ‖b − A x‖ of the Krylov space. The iteration never diverges, whatever A is like, and needs no symmetry.
+pub(crate) fn conjugate_residuals(
+    right: Tensor<3>,
+    iterations: usize,
+    apply: impl Fn(Tensor<3>) -> Tensor<3>,
+) -> Tensor<3> {
+    let mut residual = right;
+    let mut solution = residual.zeros_like();
+    // Search directions, their images, and the inverse squared length of each image.
+    let mut past: Vec<(Tensor<3>, Tensor<3>, Tensor<3>)> = Vec::with_capacity(iterations);
+    for _ in 0..iterations {
+        let mut search = residual.clone();
+        let mut image = apply(search.clone());
+        for (old, old_image, inverse) in &past {
+            let overlap = dot(&image, old_image) * inverse.clone();
+            search = search - old.clone() * overlap.clone();
+            image = image - old_image.clone() * overlap;
+        }
+        // A search direction that A hardly feels gets no length, and neither does one that is zero for all that matters in
+        // normalised units; the square of the largest inverse, which its slope needs, still is a number in f32.
+        let square = dot(&image, &image) + dot(&search, &search) * 1e-8;
+        let inverse = square.clamp_min(1e-18).recip();
+        let length = dot(&residual, &image) * inverse.clone();
+        solution = solution + search.clone() * length.clone();
+        residual = residual - image.clone() * length;
+        past.push((search, image, inverse));
+    }
+    solution
+}
+
+/// x with A x ≈ b by preconditioned conjugate gradients, A symmetric and positive; all `[N, H, W]`.
+pub(crate) fn conjugate_gradients(
+    right: Tensor<3>,
+    iterations: usize,
+    apply: impl Fn(Tensor<3>) -> Tensor<3>,
+    precondition: impl Fn(Tensor<3>) -> Tensor<3>,
+) -> Tensor<3> {
+    let mut residual = right;
+    let mut solution = residual.zeros_like();
+    let mut scaled = precondition(residual.clone());
+    let mut search = scaled.clone();
+    let mut size = dot(&residual, &scaled);
+    for _ in 0..iterations {
+        let image = apply(search.clone());
+        // Zero only if there is nothing left to solve.
+        let length = size.clone() / dot(&search, &image).clamp_min(1e-18);
+        solution = solution + search.clone() * length.clone();
+        residual = residual - image * length;
+        scaled = precondition(residual.clone());
+        let next = dot(&residual, &scaled);
+        search = scaled.clone() + search * (next.clone() / size.clamp_min(1e-18));
+        size = next;
+    }
+    solution
+}

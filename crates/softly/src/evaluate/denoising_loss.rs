@@ -1,0 +1,181 @@
+//! The held-out denoising loss by noise level, and the bound on the likelihood that follows from it.
+//!
+//! **Bound.** Let q be the law of x_σ = x0 + σ·noise and p the density at σmin of the reverse diffusion that starts at
+//! N(0, σmax² I) and is driven by the score (D(x; σ) − x)/σ². The divergence between the two diffusions' paths bounds
+//! the divergence of their ends (Girsanov), which for the law of x at σmin reads
+//!
+//! E[−log p] ≤ E[−log N(x_T; 0, σmax² I)] + ½ ∫ E{‖(D − x0)/σ²‖² − ‖(x − x0)/σ²‖²} dσ²
+//!
+//! and, since E‖x − x0‖² = σ² d,
+//!
+//! E[−log p] ≤ d/2 · ln(2πe σmin²) + E‖x0‖²/(2 σmax²) + ∫ E‖x0 − D(x; σ)‖² σ⁻³ dσ   over σmin … σmax:
+//!
+//! the entropy of the noise at σmin, the part of the data that is left in x_T, and the I-MMSE integral. There is no
+//! separate reconstruction term because the density is that of data + σmin·noise, the same that [`crate::evaluate::likelihood`]
+//! evaluates. For the best denoiser the bound is met up to the divergence of x_T from the Gaussian. The density that is
+//! bounded is that of the stochastic reverse diffusion; for a denoiser that is not a score it differs from the
+//! deterministic flow's, so the bound may then lie on either side of the flow's likelihood.
+
+use std::sync::atomic::AtomicBool;
+
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::denoiser::ddpm::CosineSchedule;
+use crate::denoiser::Denoiser;
+use crate::error::{Error, Result};
+use crate::evaluate::held_out::HeldOut;
+use crate::objective::Weight;
+use crate::tensors::to_vec_f64;
+use crate::statistics::Summary;
+use crate::evaluate::quadrature::integrate;
+use crate::sampler::Sampler;
+use crate::units::Units;
+use crate::job::Job;
+
+/// How the loss by noise level is measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DenoisingLoss {
+    /// The noise levels, ascending. The bound's σmin and σmax are the first and the last.
+    pub sigmas: Vec<f64>,
+    /// Fields that go through the network at a time.
+    pub batch: usize,
+}
+
+/// The loss at one noise level.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LevelLoss {
+    /// The noise level.
+    pub sigma: f64,
+    /// ‖D − x0‖²/d over samples.
+    pub mse: Summary,
+    /// The same times EDM's weight (σ²+σd²)/(σ σd)², as training has it.
+    pub weighted: Summary,
+    /// ‖D − x0‖²/d of each sample: two models are compared sample by sample, for their noise is the same.
+    pub samples: Vec<f64>,
+}
+
+/// The bound on the likelihood.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VariationalBound {
+    /// Upper bound on the mean of −log2 p per dimension, normalised units.
+    pub bits_per_dim: f64,
+    /// The same in physical units: larger by the mean of log2 scale.
+    pub bits_per_dim_physical: f64,
+    /// Standard error over data and noise; none for a single sample.
+    pub standard_error: Option<f64>,
+    /// Noise level of the density: p is that of data + σmin·noise.
+    pub sigma_min: f64,
+    /// Noise level at which the model starts from N(0, σmax² I).
+    pub sigma_max: f64,
+    /// The physical units.
+    pub units: Units,
+    /// The share of each sample, bits per dimension in normalised units.
+    pub samples: Vec<f64>,
+}
+
+/// The loss by noise level, and the bound.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DenoisingReport {
+    /// Each noise level, lowest first.
+    pub levels: Vec<LevelLoss>,
+    /// The bound that follows.
+    pub bound: VariationalBound,
+}
+
+impl DenoisingLoss {
+    /// `count` noise levels from `sigma_min` to `sigma_max`, evenly spaced in ln σ.
+    pub fn log_spaced(sigma_min: f64, sigma_max: f64, count: usize) -> Self {
+        Self { sigmas: log_spaced(sigma_min, sigma_max, count), batch: 64 }
+    }
+
+    /// The noise levels that suit a model of this configuration: `count` from its sampler's σmin to σmax, or those of its
+    /// own between them if it knows single ones only.
+    pub fn for_model(config: &Config, count: usize) -> Self {
+        let Sampler { sigma_min, sigma_max, .. } = config.sampler;
+        let spaced = Self::log_spaced(sigma_min, sigma_max, count);
+        match config.ddpm_levels() {
+            Some(levels) => Self { sigmas: CosineSchedule::new(levels).sigmas_between(sigma_min, sigma_max), ..spaced },
+            None => spaced,
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        let ascending = self.sigmas.windows(2).all(|pair| pair[0] < pair[1]);
+        let positive = self.sigmas.iter().all(|s| s.is_finite() && *s > 0.0);
+        if self.sigmas.len() < 2 || !ascending || !positive {
+            let problem = format!("expected two or more positive ascending noise levels, found {:?}", self.sigmas);
+            return Err(Error::input("denoising loss, sigmas", problem));
+        }
+        if self.batch == 0 {
+            return Err(Error::input("denoising loss, batch", "expected at least 1, found 0"));
+        }
+        Ok(())
+    }
+
+    /// The loss of `denoiser` on `data` whose standard deviation, normalised, is `sigma_data`.
+    ///
+    /// The noise is that of `HeldOut::at_levels`; progress is counted in samples × levels.
+    pub fn evaluate(
+        &self,
+        denoiser: &dyn Denoiser,
+        data: HeldOut<'_>,
+        sigma_data: f64,
+        seed: u64,
+        job: &Job<'_>,
+    ) -> Result<DenoisingReport> {
+        self.check()?;
+        // By batch and level ‖D − x0‖²/d of every sample.
+        let size = data.size();
+        let batches =
+            data.at_levels(&self.sigmas, self.batch, seed, job, |clean, noisy, sigma| {
+                let estimate = to_vec_f64(denoiser.denoise(noisy, &vec![sigma; clean.len() / size]));
+                let pairs = estimate.chunks(size).zip(clean.chunks(size));
+                let squares = pairs.map(|(e, c)| e.iter().zip(c).map(|(e, c)| (e - c).powi(2)).sum::<f64>());
+                squares.map(|sum| sum / size as f64).collect::<Vec<f64>>()
+            })?;
+        // Per sample, per level.
+        let of_batch = |levels: &Vec<Vec<f64>>| -> Vec<Vec<f64>> {
+            (0..levels[0].len()).map(|i| levels.iter().map(|level| level[i]).collect()).collect()
+        };
+        let losses: Vec<Vec<f64>> = batches.iter().flat_map(of_batch).collect();
+        if let Some(bad) = losses.iter().position(|l| l.iter().any(|v| !v.is_finite())) {
+            let why = format!("held-out sample {bad} has losses {:?}", losses[bad]);
+            return Err(Error::Failed { what: "the denoising loss".into(), why });
+        }
+        let level = |(k, &sigma): (usize, &f64)| {
+            let samples: Vec<f64> = losses.iter().map(|l| l[k]).collect();
+            let mse = Summary::of(&samples);
+            let weight = Weight::Edm.at(sigma, sigma_data);
+            let weighted = Summary { mean: weight * mse.mean, two_sd: weight * mse.two_sd, n: mse.n };
+            LevelLoss { sigma, mse, weighted, samples }
+        };
+        let levels = self.sigmas.iter().enumerate().map(level).collect();
+        Ok(DenoisingReport { levels, bound: self.bound(&losses, data) })
+    }
+
+    fn bound(&self, losses: &[Vec<f64>], data: HeldOut<'_>) -> VariationalBound {
+        let (sigma_min, sigma_max) = (self.sigmas[0], self.sigmas[self.sigmas.len() - 1]);
+        let nodes: Vec<f64> = self.sigmas.iter().map(|s| s.ln()).collect();
+        let noise_entropy = 0.5 * (std::f64::consts::TAU * std::f64::consts::E * sigma_min * sigma_min).ln();
+        let share = |(i, losses): (usize, &Vec<f64>)| {
+            let rates: Vec<f64> = losses.iter().zip(&self.sigmas).map(|(l, s)| l / (s * s)).collect();
+            let square = data.sample(i).iter().map(|v| v * v).sum::<f64>() / data.size() as f64;
+            let nats = noise_entropy + 0.5 * square / (sigma_max * sigma_max) + integrate(&nodes, &rates);
+            nats / std::f64::consts::LN_2
+        };
+        let samples: Vec<f64> = losses.iter().enumerate().map(share).collect();
+        let bits = Summary::of(&samples);
+        VariationalBound {
+            bits_per_dim: bits.mean,
+            bits_per_dim_physical: bits.mean + data.physical_shift(),
+            standard_error: (bits.n > 1).then(|| 0.5 * bits.two_sd / (bits.n as f64).sqrt()),
+            sigma_min,
+            sigma_max,
+            units: data.units.clone(),
+            samples,
+        }
+    }
+}

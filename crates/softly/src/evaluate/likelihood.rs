@@ -1,0 +1,632 @@
+//! The likelihood of data under a diffusion model, by the probability-flow ODE.
+//!
+//! **What density.** A sampler starts at N(0, σmax² I) and follows dx/dσ = (x − D(x; σ))/σ down to σmin. What comes out
+//! there has a density of its own, p, and this module evaluates it: it is normalised whatever the denoiser, so models
+//! can be compared by it. Following the flow from x at σmin up to x_T at σmax,
+//!
+//! log p(x) = log N(x_T; 0, σmax² I) + ∫ (d − tr ∂D/∂x) d ln σ   over ln σmin … ln σmax   (the paper's appendix).
+//!
+//! The last term of the paper's formula is called an entropy there; it is the log-density at x_T.
+//!
+//! **Of what.** p is the model's density of data + σmin·noise, so that is where it is evaluated: x = x0 + σmin·noise,
+//! the noise of a sample being fixed by (seed, index) and thus the same for every model. The mean of −log p is then a
+//! cross-entropy, lowest for the true density. (At x0 itself it would not be: a model is rewarded there for putting
+//! mass at the centre of noise that it does not know to be absent, by up to ½ nat per dimension.) It follows that
+//! numbers of different σmin cannot be compared: a flat direction of the data costs log2(σmin) + const bits.
+//!
+//! **DDPM.** The adjustment of the paper's appendix, x_t = x/√(1+σ²) as the network's input and the drift
+//! (x_t − √ᾱ x̂0)/√(1−ᾱ) = (x − x̂0)/σ, is what [`crate::denoiser::ddpm::Ddpm`] does to be a denoiser at all. What remains is that its
+//! network knows single noise levels only, so the integral goes from level to level: [`Integrator::Cosine`].
+//!
+//! **Jumps.** The formula needs a flow that is unique in both directions. A correction that jumps (the signs of an L1
+//! norm, the scale `unit`, a residual with a kink) can gather paths on the jump: seen downwards that is mass without a
+//! density, seen upwards a region that no sample comes from, where −log p is infinite and what is computed grows with
+//! the accuracy. [`LikelihoodReport::forced_steps`] counts the steps that hit such places; if there are many, trust the
+//! bound of [`crate::evaluate::denoising_loss`], which asks nothing of the denoiser but its error.
+//!
+//! **How.** x moves along straight lines in σ where the data are narrow and stands still where they are wide, so its
+//! path is solved in σ. The trace is constant in both, so it is integrated in ln σ, over the nodes that the path
+//! visits: one trace per step, and the stages within a step need no derivative. The state is f64 around the network's
+//! f32.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use burn::tensor::Device;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::constraint::config::{ConstraintConfig, ParameterConfig};
+use crate::denoiser::ddpm::CosineSchedule;
+use crate::denoiser::Denoiser;
+use crate::error::{Error, Result};
+use crate::evaluate::held_out::HeldOut;
+use crate::tensors::{field_batch, to_vec_f64};
+use crate::statistics::Summary;
+use crate::evaluate::quadrature::{divided_difference, integrate};
+use crate::random::{Purpose, Stream};
+use crate::sampler::Sampler;
+use crate::sampler::sigma_grid::SigmaGrid;
+use crate::units::Units;
+use crate::job::Job;
+use crate::sampler::solver::heun::Heun;
+
+/// How the path is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Integrator {
+    /// Heun's second-order steps over the levels of a sampler's [`SigmaGrid`].
+    Heun {
+        /// Levels, σmin and σmax among them.
+        steps: usize,
+        /// Crowding of the levels at the low end.
+        rho: f64,
+    },
+    /// Heun's steps over those levels of a cosine DDPM schedule that lie between σmin and σmax; the lowest and the
+    /// highest of them take the place of σmin and σmax.
+    Cosine {
+        /// Levels of the whole schedule.
+        levels: usize,
+    },
+    /// Bogacki and Shampine's third-order steps, as long as their error allows. Every sample has steps of its own, so
+    /// its result does not depend on its batch.
+    Adaptive {
+        /// Largest error of a step: of the state in units of σ (root mean square over dimensions), and of the trace's
+        /// integral in nats per dimension.
+        tolerance: f64,
+    },
+}
+
+/// How the trace of the denoiser's Jacobian is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Probes {
+    /// Σ eᵀ J e over unit vectors: exact, one reverse pass per dimension.
+    Exact,
+    /// Hutchinson's mean of vᵀ J v over vectors of random signs.
+    Rademacher {
+        /// Vectors per sample, each kept along the whole path.
+        count: usize,
+    },
+    /// The same with standard normal vectors; more variance.
+    Gaussian {
+        /// Vectors per sample, each kept along the whole path.
+        count: usize,
+    },
+}
+
+/// How likelihoods are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Likelihood {
+    /// The noise level at which the density is taken: the same for all models that are compared.
+    pub sigma_min: f64,
+    /// The noise level at which the density is known: N(0, σmax² I).
+    pub sigma_max: f64,
+    /// How the path is followed.
+    pub integrator: Integrator,
+    /// How the trace is found.
+    pub probes: Probes,
+    /// Fields that go through the network at a time; a sample counts once per probe.
+    pub batch: usize,
+}
+
+impl Default for Likelihood {
+    fn default() -> Self {
+        let SigmaGrid { sigma_min, sigma_max, .. } = SigmaGrid::default();
+        Self {
+            sigma_min,
+            sigma_max,
+            integrator: Integrator::Adaptive { tolerance: 3e-4 },
+            probes: Probes::Rademacher { count: 4 },
+            batch: 64,
+        }
+    }
+}
+
+/// The likelihood of one sample.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SampleLikelihood {
+    /// −log p in nats, normalised units, all dimensions together.
+    pub nats: f64,
+    /// −log2 p per dimension, normalised units.
+    pub bits_per_dim: f64,
+    /// −log2 p per dimension, physical units.
+    pub bits_per_dim_physical: f64,
+    /// Standard error of `bits_per_dim` from the choice of probes; none with fewer than two.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub probe_standard_error: Option<f64>,
+    /// Denoiser calls.
+    pub evaluations: usize,
+    /// Reverse passes through the denoiser.
+    pub reverse_passes: usize,
+    /// Steps that were taken though their error was too large, because they were as short as steps may be.
+    pub forced_steps: usize,
+}
+
+/// The likelihood of a set of samples.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LikelihoodReport {
+    /// Mean of −log2 p per dimension, normalised units.
+    pub bits_per_dim: f64,
+    /// The same in physical units: larger by the mean of log2 scale.
+    pub bits_per_dim_physical: f64,
+    /// Standard error of the mean over data, the choice of probes included; none for a single sample.
+    pub standard_error: Option<f64>,
+    /// The part of it that is due to the choice of probes: 0 if exact, none with fewer than two probes.
+    pub probe_standard_error: Option<f64>,
+    /// Samples.
+    pub count: usize,
+    /// Dimensions of a sample.
+    pub dimensions: usize,
+    /// Noise level of the density: p is that of data + σmin·noise.
+    pub sigma_min: f64,
+    /// Noise level at which the path ended, at N(0, σmax² I).
+    pub sigma_max: f64,
+    /// Mean denoiser calls per sample.
+    pub evaluations: f64,
+    /// Mean reverse passes per sample.
+    pub reverse_passes: f64,
+    /// Steps, over all samples, that were taken though their error was too large.
+    pub forced_steps: usize,
+    /// The physical units.
+    pub units: Units,
+    /// How it was computed.
+    pub settings: Likelihood,
+    /// Seed of the noise at σmin and of the probes.
+    pub seed: u64,
+    /// Each sample.
+    pub samples: Vec<SampleLikelihood>,
+}
+
+/// Units of progress per sample: hundredths of its way in ln σ.
+pub const PROGRESS_PER_SAMPLE: usize = 100;
+
+/// Steps multiply σ by at most 1 + this …
+const LONGEST: f64 = 3.0;
+/// … and by 1 + this at least: a denoiser with jumps (signs of residuals) has no short step without error.
+const SHORTEST: f64 = 0.01;
+
+impl Likelihood {
+    /// The settings that suit a model of this configuration: its sampler's σmin and σmax, its noise levels if it knows
+    /// single ones only, and the sampler's fixed steps if parts of its constraint are drawn anew at every evaluation, for
+    /// then no step is without error.
+    pub fn for_model(config: &Config) -> Self {
+        let Sampler { steps, rho, sigma_min, sigma_max, .. } = config.sampler;
+        let drawn = |constraint: &ConstraintConfig| {
+            constraint.parameters.values().any(|p| matches!(p, ParameterConfig::Normal { .. }))
+        };
+        let integrator = match config.ddpm_levels() {
+            Some(levels) => Integrator::Cosine { levels },
+            None if config.denoiser.scd.is_some() && config.constraint.as_ref().is_some_and(drawn) => {
+                Integrator::Heun { steps, rho }
+            }
+            None => Self::default().integrator,
+        };
+        Self { sigma_min, sigma_max, integrator, ..Self::default() }
+    }
+
+    /// −log p of every sample of `data`.
+    ///
+    /// Build `denoiser` on a device without autodiff, or its weights get gradients that nobody wants. Sample i depends
+    /// on (seed, i) and its data alone. Chunks of samples run in parallel; progress is counted in hundredths of samples
+    /// done, [`PROGRESS_PER_SAMPLE`] per sample in all.
+    pub fn evaluate(
+        &self,
+        denoiser: &dyn Denoiser,
+        data: HeldOut<'_>,
+        seed: u64,
+        job: &Job<'_>,
+    ) -> Result<LikelihoodReport> {
+        data.check()?;
+        let levels = self.levels()?;
+        let rows = match self.probes {
+            Probes::Exact => data.size(),
+            Probes::Rademacher { count } | Probes::Gaussian { count } => count,
+        };
+        let flow = Flow { denoiser, shape: data.shape, exact: self.probes == Probes::Exact, batch: self.batch, device: job.device };
+        let indices: Vec<usize> = (0..data.count()).collect();
+        let chunks: Vec<Option<Vec<Path>>> = indices
+            .par_chunks((self.batch / rows).max(1))
+            .map(|chunk| {
+                let mut paths: Vec<Path> = chunk.iter().map(|&i| self.start(data, i, seed, levels[0])).collect();
+                self.follow(&flow, &mut paths, &levels, job).then_some(paths)
+            })
+            .collect();
+        let Some(paths) = chunks.into_iter().collect::<Option<Vec<_>>>() else {
+            return Err(Error::Interrupted { hint: "nothing was written; run the same command again".into() });
+        };
+        let last = levels[levels.len() - 1];
+        let samples: Vec<SampleLikelihood> =
+            paths.iter().flatten().map(|path| path.outcome(flow.exact, last, data)).collect();
+        if let Some((i, bad)) = samples.iter().enumerate().find(|(_, s)| !s.nats.is_finite()) {
+            let why = format!(
+                "−log p of held-out sample {i} came out as {}: the denoiser drives its path out of all bounds",
+                bad.nats
+            );
+            return Err(Error::Failed { what: "the likelihood".into(), why });
+        }
+        Ok(self.report(samples, [levels[0], last], data, seed))
+    }
+
+    /// The noise levels that the path visits, lowest first; of the adaptive path only the two ends.
+    fn levels(&self) -> Result<Vec<f64>> {
+        let Self { sigma_min, sigma_max, .. } = *self;
+        if !(sigma_min > 0.0 && sigma_min < sigma_max && sigma_max.is_finite()) {
+            let problem = format!("expected 0 < sigma_min < sigma_max, found {sigma_min} and {sigma_max}");
+            return Err(Error::input("likelihood.sigma_min", problem));
+        }
+        if self.batch == 0 {
+            return Err(Error::input("likelihood.batch", "expected at least 1, found 0"));
+        }
+        if let Probes::Rademacher { count: 0 } | Probes::Gaussian { count: 0 } = self.probes {
+            let hint = "`exact` needs no probes, but a reverse pass per dimension";
+            return Err(Error::input("likelihood.probes.count", "expected at least 1 probe, found 0").hint(hint));
+        }
+        match self.integrator {
+            Integrator::Heun { steps, rho } => {
+                if steps < 2 || !(rho.is_finite() && rho > 0.0) {
+                    let problem = format!("expected at least 2 steps and a positive rho, found {steps} and {rho}");
+                    return Err(Error::input("likelihood.integrator", problem));
+                }
+                let grid = SigmaGrid { steps, sigma_min, sigma_max, rho };
+                let mut levels: Vec<f64> = grid.levels().into_iter().filter(|&s| s > 0.0).rev().collect();
+                // Not a rounding error away from what was asked for.
+                (levels[0], levels[steps - 1]) = (sigma_min, sigma_max);
+                Ok(levels)
+            }
+            Integrator::Cosine { levels } => {
+                let inside = CosineSchedule::new(levels).sigmas_between(sigma_min, sigma_max);
+                if inside.len() < 2 {
+                    let problem = format!(
+                        "expected at least 2 of the {levels} noise levels between {sigma_min} and {sigma_max}, found {}",
+                        inside.len()
+                    );
+                    return Err(Error::input("likelihood.integrator.levels", problem));
+                }
+                Ok(inside)
+            }
+            Integrator::Adaptive { tolerance } => {
+                if !(tolerance.is_finite() && tolerance > 0.0) {
+                    let problem = format!("expected a positive number, found {tolerance}");
+                    return Err(Error::input("likelihood.integrator.tolerance", problem));
+                }
+                Ok(vec![sigma_min, sigma_max])
+            }
+        }
+    }
+
+    /// Sample `index` at `sigma`: x0 + σ·noise, with its probes. One stream gives the noise, then the probes.
+    fn start(&self, data: HeldOut<'_>, index: usize, seed: u64, sigma: f64) -> Path {
+        let size = data.size();
+        let mut stream = Stream::new(seed, Purpose::Metric, index as u64);
+        let x = data.sample(index).into_iter().map(|v| v + sigma * stream.normal()).collect();
+        let probes = match self.probes {
+            Probes::Exact => (0..size * size).map(|k| f64::from(u8::from(k / size == k % size))).collect(),
+            Probes::Rademacher { count } => {
+                (0..count * size).map(|_| if stream.uniform() < 0.5 { -1.0 } else { 1.0 }).collect()
+            }
+            Probes::Gaussian { count } => stream.normals(count * size),
+        };
+        Path {
+            x,
+            sigma,
+            slope: Vec::new(),
+            probes,
+            step: 0.3 * sigma,
+            log_sigma: Vec::new(),
+            rates: Vec::new(),
+            evaluations: 0,
+            reverse_passes: 0,
+            forced_steps: 0,
+            told: 0,
+        }
+    }
+
+    /// Takes `paths` from the first of `levels` to the last; false if stopped on the way.
+    fn follow(
+        &self,
+        flow: &Flow<'_>,
+        paths: &mut [Path],
+        levels: &[f64],
+        job: &Job<'_>,
+    ) -> bool {
+        let last = levels[levels.len() - 1];
+        let nodes = flow.nodes(paths.iter().map(|p| (&p.x[..], p.sigma, &p.probes[..])).collect());
+        for (path, node) in paths.iter_mut().zip(nodes) {
+            path.count(1, flow.size());
+            path.arrive(path.x.clone(), path.sigma, node);
+        }
+        let mut next = levels[1..].iter();
+        loop {
+            let mut under_way: Vec<&mut Path> = paths.iter_mut().filter(|p| p.sigma < last).collect();
+            if under_way.is_empty() {
+                return true;
+            }
+            if job.stopped() {
+                return false;
+            }
+            match (self.integrator, next.next()) {
+                (Integrator::Adaptive { tolerance }, _) => flow.adaptive_step(&mut under_way, last, tolerance),
+                (_, Some(&next)) => flow.heun_step(&mut under_way, next),
+                (_, None) => return true,
+            }
+            let told: usize = under_way.iter_mut().map(|p| p.progress(levels[0], last)).sum();
+            job.reporter.advance(told as u64);
+        }
+    }
+
+    fn report(
+        &self,
+        samples: Vec<SampleLikelihood>,
+        [sigma_min, sigma_max]: [f64; 2],
+        data: HeldOut<'_>,
+        seed: u64,
+    ) -> LikelihoodReport {
+        let count = samples.len();
+        let summary = |f: fn(&SampleLikelihood) -> f64| Summary::of(&samples.iter().map(f).collect::<Vec<_>>());
+        let bits = summary(|s| s.bits_per_dim);
+        // Probes of different samples are independent: variances add.
+        let probe_variance: Option<f64> =
+            samples.iter().map(|s| s.probe_standard_error.map(|error| error * error)).sum();
+        LikelihoodReport {
+            bits_per_dim: bits.mean,
+            bits_per_dim_physical: bits.mean + data.physical_shift(),
+            standard_error: (count > 1).then(|| 0.5 * bits.two_sd / (count as f64).sqrt()),
+            probe_standard_error: probe_variance.map(|sum| sum.sqrt() / count as f64),
+            count,
+            dimensions: data.size(),
+            sigma_min,
+            sigma_max,
+            evaluations: summary(|s| s.evaluations as f64).mean,
+            reverse_passes: summary(|s| s.reverse_passes as f64).mean,
+            forced_steps: samples.iter().map(|s| s.forced_steps).sum(),
+            units: data.units.clone(),
+            settings: *self,
+            seed,
+            samples,
+        }
+    }
+}
+
+/// One sample's way from σmin to σmax.
+struct Path {
+    /// The state, `[C, H, W]`.
+    x: Vec<f64>,
+    sigma: f64,
+    /// dx/dσ there.
+    slope: Vec<f64>,
+    /// `[K, C, H, W]`.
+    probes: Vec<f64>,
+    /// Length in σ of the next step to try.
+    step: f64,
+    /// ln σ of the nodes visited.
+    log_sigma: Vec<f64>,
+    /// d − vᵀ J v at these nodes, one per probe; d − tr J alone if exact.
+    rates: Vec<Vec<f64>>,
+    evaluations: usize,
+    reverse_passes: usize,
+    forced_steps: usize,
+    /// Progress that was told already.
+    told: usize,
+}
+
+/// The flow at a state.
+struct Node {
+    /// dx/dσ = (x − D)/σ.
+    slope: Vec<f64>,
+    /// The divergence in ln σ, d − vᵀ J v per probe.
+    rates: Vec<f64>,
+}
+
+impl Path {
+    fn arrive(&mut self, x: Vec<f64>, sigma: f64, node: Node) {
+        self.x = x;
+        self.sigma = sigma;
+        self.slope = node.slope;
+        self.log_sigma.push(sigma.ln());
+        self.rates.push(node.rates);
+    }
+
+    /// Counts a step with this many denoiser calls, the last of which came with the trace.
+    fn count(&mut self, calls: usize, size: usize) {
+        self.evaluations += calls;
+        self.reverse_passes += self.probes.len() / size;
+    }
+
+    /// The error, per dimension, of the integral of the trace if the next node is the given one.
+    ///
+    /// As for the state it is a quarter of the distance between the parabola's integral and the trapezium's.
+    fn trace_error(&self, sigma: f64, rates: &[f64]) -> f64 {
+        let n = self.rates.len();
+        if n < 2 {
+            return 0.0;
+        }
+        let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len() as f64;
+        let before = |k: usize| (self.log_sigma[k], mean(&self.rates[k]));
+        let here = (sigma.ln(), mean(rates));
+        let width = here.0 - before(n - 1).0;
+        let bend = divided_difference(before(n - 2), before(n - 1), here);
+        0.25 * width.powi(3) / 6.0 * bend.abs() / self.x.len() as f64
+    }
+
+    /// Progress since it was asked for last.
+    fn progress(&mut self, first: f64, last: f64) -> usize {
+        let done = (PROGRESS_PER_SAMPLE as f64 * (self.sigma / first).ln() / (last / first).ln()).round() as usize;
+        let news = done - self.told;
+        self.told = done;
+        news
+    }
+
+    fn outcome(&self, exact: bool, sigma_max: f64, data: HeldOut<'_>) -> SampleLikelihood {
+        let size = self.x.len() as f64;
+        let bits = |nats: f64| nats / (size * std::f64::consts::LN_2);
+        let volumes: Vec<f64> = (0..self.rates[0].len())
+            .map(|k| integrate(&self.log_sigma, &self.rates.iter().map(|r| r[k]).collect::<Vec<_>>()))
+            .collect();
+        let volume = Summary::of(&volumes);
+        let radius2 = self.x.iter().map(|v| (v / sigma_max).powi(2)).sum::<f64>();
+        let terminal = -0.5 * (radius2 + size * (std::f64::consts::TAU * sigma_max * sigma_max).ln());
+        let nats = -(terminal + volume.mean);
+        SampleLikelihood {
+            nats,
+            bits_per_dim: bits(nats),
+            bits_per_dim_physical: bits(nats) + data.physical_shift(),
+            probe_standard_error: match volume.n {
+                _ if exact => Some(0.0),
+                1 => None,
+                n => Some(bits(0.5 * volume.two_sd / (n as f64).sqrt())),
+            },
+            evaluations: self.evaluations,
+            reverse_passes: self.reverse_passes,
+            forced_steps: self.forced_steps,
+        }
+    }
+}
+
+/// x + Σ weight·slope.
+fn moved(x: &[f64], terms: &[(f64, &[f64])]) -> Vec<f64> {
+    (0..x.len()).map(|i| x[i] + terms.iter().map(|(weight, slope)| weight * slope[i]).sum::<f64>()).collect()
+}
+
+/// (x − D)/σ.
+fn slope(x: &[f64], denoised: &[f64], sigma: f64) -> Vec<f64> {
+    x.iter().zip(denoised).map(|(x, d)| (x - d) / sigma).collect()
+}
+
+/// The probability flow of a denoiser, for many samples at once.
+struct Flow<'a> {
+    denoiser: &'a dyn Denoiser,
+    shape: [usize; 3],
+    /// Probes are the unit vectors, and their terms are added up.
+    exact: bool,
+    batch: usize,
+    device: &'a Device,
+}
+
+impl Flow<'_> {
+    fn size(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// dx/dσ at each state and its σ.
+    fn slopes(&self, states: &[(Vec<f64>, f64)]) -> Vec<Vec<f64>> {
+        let batches = states.chunks(self.batch).flat_map(|states| {
+            let x = states.iter().flat_map(|(x, _)| x.iter().copied()).collect();
+            let sigma: Vec<f64> = states.iter().map(|(_, sigma)| *sigma).collect();
+            to_vec_f64(self.denoiser.denoise(field_batch(x, self.shape, self.device), &sigma))
+        });
+        let denoised: Vec<f64> = batches.collect();
+        states.iter().zip(denoised.chunks(self.size())).map(|((x, sigma), d)| slope(x, d, *sigma)).collect()
+    }
+
+    /// dx/dσ and the divergence at each state, its σ and its probes `[K, C, H, W]`.
+    ///
+    /// A reverse pass gives ∇(v·D) = Jᵀ v for every row of a batch, so a sample has a row per probe. The graph of a
+    /// forward pass serves one reverse pass only: the row's forward pass is repeated too.
+    fn nodes(&self, states: Vec<(&[f64], f64, &[f64])>) -> Vec<Node> {
+        let size = self.size();
+        let rows: Vec<(&[f64], f64, &[f64])> = states
+            .iter()
+            .flat_map(|&(x, sigma, probes)| probes.chunks(size).map(move |probe| (x, sigma, probe)))
+            .collect();
+        let (mut denoised, mut forms) = (Vec::new(), Vec::new());
+        for rows in rows.chunks(self.batch) {
+            let fields = |values: Vec<f64>| field_batch(values, self.shape, self.device);
+            let x = fields(rows.iter().flat_map(|row| row.0).copied().collect()).autodiff().require_grad();
+            let probes: Vec<f64> = rows.iter().flat_map(|row| row.2).copied().collect();
+            let sigma: Vec<f64> = rows.iter().map(|row| row.1).collect();
+            let estimate = self.denoiser.denoise(x.clone(), &sigma);
+            denoised.extend(to_vec_f64(estimate.clone().without_autodiff()));
+            // Summed over rows: each row's gradient involves its own estimate only.
+            let mut gradients = (estimate * fields(probes.clone())).sum().backward();
+            // No gradient: the denoiser does not look at x.
+            let pulled = x.grad_remove(&mut gradients).map_or_else(|| vec![0.0; probes.len()], to_vec_f64);
+            let dot = |(v, g): (&[f64], &[f64])| v.iter().zip(g).map(|(v, g)| v * g).sum::<f64>();
+            forms.extend(probes.chunks(size).zip(pulled.chunks(size)).map(dot));
+        }
+        let mut first = 0;
+        let node = |(x, sigma, probes): (&[f64], f64, &[f64])| {
+            let rows = first..first + probes.len() / size;
+            first = rows.end;
+            let slope = slope(x, &denoised[rows.start * size..(rows.start + 1) * size], sigma);
+            let forms = &forms[rows];
+            let d = size as f64;
+            let rates =
+                if self.exact { vec![d - forms.iter().sum::<f64>()] } else { forms.iter().map(|f| d - f).collect() };
+            Node { slope, rates }
+        };
+        states.into_iter().map(node).collect()
+    }
+
+    /// Heun's step of every path to `next`.
+    fn heun_step(&self, paths: &mut [&mut Path], next: f64) {
+        let euler: Vec<_> = paths.iter().map(|p| (moved(&p.x, &[(next - p.sigma, &p.slope)]), next)).collect();
+        let there = self.slopes(&euler);
+        let arrived: Vec<Vec<f64>> = paths
+            .iter()
+            .zip(&there)
+            .map(|(p, there)| {
+                let half = 0.5 * (next - p.sigma);
+                moved(&p.x, &[(half, &p.slope), (half, there)])
+            })
+            .collect();
+        let nodes = self.nodes(paths.iter().zip(&arrived).map(|(p, x)| (&x[..], next, &p.probes[..])).collect());
+        for ((path, x), node) in paths.iter_mut().zip(arrived).zip(nodes) {
+            path.count(2, self.size());
+            path.arrive(x, next, node);
+        }
+    }
+
+    /// Tries the next step of every path, and lengthens or shortens it by its error.
+    fn adaptive_step(&self, paths: &mut [&mut Path], last: f64, tolerance: f64) {
+        let steps: Vec<f64> = paths
+            .iter()
+            .map(|p| {
+                let left = last - p.sigma;
+                // No tiny step is left for the end: curvature would be measured over it.
+                if left <= p.step { left } else { p.step.min(0.5 * left) }
+            })
+            .collect();
+        let stage = |fraction: f64, slopes: &[&[f64]]| -> Vec<Vec<f64>> {
+            let states: Vec<_> = paths
+                .iter()
+                .zip(&steps)
+                .zip(slopes)
+                .map(|((p, h), slope)| (moved(&p.x, &[(fraction * h, slope)]), p.sigma + fraction * h))
+                .collect();
+            self.slopes(&states)
+        };
+        let first: Vec<&[f64]> = paths.iter().map(|p| &p.slope[..]).collect();
+        let second = stage(0.5, &first);
+        let third = stage(0.75, &second.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        let arrived: Vec<(Vec<f64>, f64)> = (0..paths.len())
+            .map(|i| {
+                let (p, h) = (&paths[i], steps[i]);
+                let terms = [(2.0 / 9.0 * h, first[i]), (h / 3.0, &second[i][..]), (4.0 / 9.0 * h, &third[i][..])];
+                (moved(&p.x, &terms), if h == last - p.sigma { last } else { p.sigma + h })
+            })
+            .collect();
+        let nodes = self.nodes(paths.iter().zip(&arrived).map(|(p, (x, s))| (&x[..], *s, &p.probes[..])).collect());
+        for (((path, h), (x, sigma)), node) in paths.iter_mut().zip(steps).zip(arrived).zip(nodes) {
+            path.count(3, self.size());
+            // The embedded formula is ¾ of the step plus ¼ of the trapezium's, so the error is ¼ of their distance.
+            let distance2: f64 =
+                (0..x.len()).map(|i| (x[i] - path.x[i] - 0.5 * h * (path.slope[i] + node.slope[i])).powi(2)).sum();
+            let state_error = 0.25 * (distance2 / x.len() as f64).sqrt() / sigma;
+            let error = state_error.max(path.trace_error(sigma, &node.rates)) / tolerance;
+            // A number that is not finite must not pass for a small error.
+            let error = if state_error.is_finite() && error.is_finite() { error } else { f64::INFINITY };
+            let forced = error > 1.0 && h <= SHORTEST * path.sigma * (1.0 + 1e-9);
+            if forced && error.is_infinite() {
+                // The path has left every bound. Nothing brings it back, and the outcome will say so.
+                path.arrive(vec![f64::NAN; x.len()], last, node);
+            } else if error <= 1.0 || forced {
+                path.forced_steps += usize::from(forced);
+                path.arrive(x, sigma, node);
+            }
+            let factor = (0.9 * error.powf(-1.0 / 3.0)).clamp(0.2, 4.0);
+            path.step = (h * factor).clamp(SHORTEST * path.sigma, LONGEST * path.sigma);
+        }
+    }
+}

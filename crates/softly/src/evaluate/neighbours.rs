@@ -1,0 +1,83 @@
+//! Nearest neighbours: how far samples are from the data they might be copies of.
+
+use rayon::prelude::*;
+use softly_kernels::matmul::{MatmulShape, matmul_nt};
+
+use crate::data::dataset::Dataset;
+use crate::units::Units;
+
+/// Candidates that are compared with all points at a time.
+const BLOCK: usize = 256;
+
+/// Squared distances from products in single precision are off by less than this fraction of the squared lengths.
+const SLACK: f64 = 1e-5;
+
+/// Root of the mean square difference, in normalised units, between each of `points` `[N, C, H, W]` and the nearest of
+/// `candidates` `[M, C, H, W]`, `[N]`; both are physical, with `nodes` = H · W. Infinite without candidates.
+///
+/// A matrix product per block, `|a − b|² = |a|² + |b|² − 2 a·b`, tells which candidates can be nearest at all; those
+/// are compared in double precision, so that a copy has distance 0.
+pub fn nearest_distances(points: &[f32], candidates: &[f32], nodes: usize, units: &Units) -> Vec<f64> {
+    let length = nodes * units.mean.len();
+    let normalised = |values: &[f32], range: std::ops::Range<usize>| {
+        Dataset::batch(values, &range.collect::<Vec<_>>(), length, nodes, units)
+    };
+    let (n, m) = (points.len() / length, candidates.len() / length);
+    let points = normalised(points, 0..n);
+    let squares: Vec<f64> = points.par_chunks_exact(length).map(square).collect();
+    let mut best = vec![f64::INFINITY; n];
+    let mut products = vec![0.0; n * BLOCK];
+    for start in (0..m).step_by(BLOCK) {
+        let block = normalised(candidates, start..m.min(start + BLOCK));
+        let block_squares: Vec<f64> = block.par_chunks_exact(length).map(square).collect();
+        let count = block_squares.len();
+        let products = &mut products[..n * count];
+        matmul_nt(MatmulShape { m: n, n: count, k: length }, &points, &block, products, false);
+        best.par_iter_mut().zip(products.par_chunks_exact(count)).enumerate().for_each(|(i, (best, row))| {
+            let rough = |j: usize| squares[i] + block_squares[j] - 2.0 * f64::from(row[j]);
+            let slack = |j: usize| SLACK * (squares[i] + block_squares[j]);
+            let nearest = (0..count).map(|j| rough(j) + slack(j)).fold(*best, f64::min);
+            for j in (0..count).filter(|&j| rough(j) - slack(j) <= nearest) {
+                let pairs = points[i * length..].iter().zip(&block[j * length..(j + 1) * length]);
+                *best = best.min(pairs.map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum());
+            }
+        });
+    }
+    best.iter().map(|square| (square / length as f64).sqrt()).collect()
+}
+
+fn square(values: &[f32]) -> f64 {
+    values.iter().map(|v| f64::from(*v).powi(2)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::{Purpose, Stream};
+
+    fn normals(n: usize, index: u64) -> Vec<f32> {
+        Stream::new(1, Purpose::Metric, index).normals(n).iter().map(|&v| v as f32).collect()
+    }
+
+    #[test]
+    fn agrees_with_all_pairs() {
+        let (nodes, n, m) = (5, 7, 600);
+        let units = Units { mean: vec![100.0, -3.0], scale: vec![2.0, 0.1] };
+        let (mut points, candidates) = (normals(10 * n, 0), normals(10 * m, 1));
+        // Exact copies among the points, in the first and in a later block.
+        points[20..30].copy_from_slice(&candidates[30..40]);
+        points[50..60].copy_from_slice(&candidates[5550..5560]);
+        let found = nearest_distances(&points, &candidates, nodes, &units);
+        assert_eq!((found[2], found[5]), (0.0, 0.0));
+        for (a, found) in points.chunks_exact(10).zip(found) {
+            let distance = |b: &[f32]| {
+                let gap = |i: usize| (f64::from(a[i]) - f64::from(b[i])) / units.scale[i / nodes];
+                ((0..10).map(|i| gap(i).powi(2)).sum::<f64>() / 10.0).sqrt()
+            };
+            let expected = candidates.chunks_exact(10).map(distance).fold(f64::INFINITY, f64::min);
+            // Normalised numbers are rounded to single precision, which the offset of 100 makes felt.
+            assert!((found - expected).abs() < 1e-5 * (1.0 + expected), "{found} instead of {expected}");
+        }
+        assert_eq!(nearest_distances(&points[..10], &[], nodes, &units), [f64::INFINITY]);
+    }
+}

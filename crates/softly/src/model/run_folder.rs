@@ -1,0 +1,136 @@
+//! Run folders: the files of a training.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::files::{read_text, write_text};
+
+/// The files of a run folder.
+#[derive(Debug, Clone)]
+pub struct RunFolder {
+    /// The folder.
+    pub path: PathBuf,
+}
+
+impl RunFolder {
+    /// The run folder at `path`.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// The resolved configuration.
+    pub fn config(&self) -> PathBuf {
+        self.path.join("config.toml")
+    }
+
+    /// Who made the run, how, and whether it is finished.
+    pub fn info(&self) -> PathBuf {
+        self.path.join("run.json")
+    }
+
+    /// Metrics by step.
+    pub fn metrics(&self) -> PathBuf {
+        self.path.join("metrics.jsonl")
+    }
+
+    /// Wall-clock notes.
+    pub fn log(&self) -> PathBuf {
+        self.path.join("log.txt")
+    }
+
+    /// The newest checkpoint.
+    pub fn checkpoint(&self) -> PathBuf {
+        self.path.join("checkpoints").join("latest.safetensors")
+    }
+
+    /// A learned field of the constraint, `[H, W]`.
+    pub fn learned(&self, name: &str) -> PathBuf {
+        self.path.join(format!("learned-{name}.npy"))
+    }
+
+    /// The weights to sample from.
+    pub fn snapshot(&self) -> PathBuf {
+        self.path.join("snapshots").join("final.safetensors")
+    }
+
+    /// The step of the newest line of metrics; 0 before the first.
+    pub fn step(&self) -> u64 {
+        let text = read_text(&self.metrics()).unwrap_or_default();
+        text.lines().rev().find_map(|line| serde_json::from_str::<Metrics>(line).ok()).map_or(0, |m| m.step)
+    }
+
+    /// Reads `run.json`.
+    pub fn read_info(&self) -> Result<RunInfo> {
+        serde_json::from_str(&read_text(&self.info())?)
+            .map_err(|e| Error::input(self.info().display(), format!("is damaged: {e}")))
+    }
+
+    /// Writes `run.json`.
+    pub(crate) fn write_info(&self, info: &RunInfo) -> Result<()> {
+        write_text(&self.info(), &(serde_json::to_string_pretty(info).expect("text is valid JSON") + "\n"))
+    }
+
+    /// Makes this process the only one that trains here, until the file is dropped or the process ends, however it ends:
+    /// a study that was killed may have left a training behind.
+    pub(crate) fn lock(&self) -> Result<File> {
+        let path = self.log();
+        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(Error::io("write", &path))?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                Err(Error::input(self.path.display(), "another process is training in this folder")
+                    .hint("wait until it is done, or stop it; then run the same command again"))
+            }
+            // Not every file system has locks; there it is up to the user.
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
+        }
+    }
+}
+
+/// `run.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// Version of the program.
+    pub version: String,
+    /// Commit that it was built from, if known.
+    pub commit: String,
+    /// The command line.
+    pub command: String,
+    /// Seed of the training.
+    pub seed: u64,
+    /// Fingerprint of the data.
+    pub dataset_hash: String,
+    /// Where it ran.
+    pub device: String,
+    /// Threads it could use.
+    pub threads: usize,
+    /// `running`, `interrupted` or `finished`.
+    pub status: String,
+    /// Seconds of training, over all resumptions.
+    pub seconds: f64,
+}
+
+/// One line of `metrics.jsonl`: means over the steps since the last line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Metrics {
+    /// Steps done.
+    pub step: u64,
+    /// The denoising loss.
+    pub loss: f64,
+    /// Norm of the gradient before clipping.
+    pub gradient_norm: f64,
+    /// Learning rate of the last step.
+    pub rate: f64,
+    /// Gradient entries that were not finite and were taken as zero.
+    pub replaced: usize,
+    /// Learned parameters of the constraint by name, after the last step.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub constraint: BTreeMap<String, f64>,
+    /// The other terms of the loss by name: `base` (the base denoiser's own), `parameters` (the one that learned parameters
+    /// follow), `residual` (the regulariser).
+    #[serde(flatten)]
+    pub terms: BTreeMap<String, f64>,
+}

@@ -1,0 +1,136 @@
+//! Snapshots: weights in files that describe themselves, so that a lone file can be sampled from.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use burn::tensor::Device;
+
+use crate::auto::NumberOrAuto;
+use crate::config::Config;
+use crate::config::layers::Layers;
+use crate::direction::DirectionKind;
+use crate::error::{Error, Result};
+use crate::model::{Model, edm2_file};
+use crate::model::blueprint::{Blueprint, DataSpec};
+use crate::model::tensor_file::{NamedTensor, TensorFile};
+use crate::nn::parameter::Parameters;
+
+/// Whether no `auto` is left.
+fn is_resolved(config: &Config) -> bool {
+    let scd = config.denoiser.scd.as_ref();
+    config.data.sigma_data != NumberOrAuto::AUTO && scd.is_none_or(|scd| scd.lambda != NumberOrAuto::AUTO)
+}
+
+/// Weights to sample from, with all that is needed to use them.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// How to build the model.
+    pub blueprint: Blueprint,
+    /// Training steps behind the weights.
+    pub step: u64,
+    /// Every parameter.
+    pub weights: Vec<NamedTensor>,
+}
+
+impl Snapshot {
+    /// Writes the snapshot.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let data = serde_json::to_string(&self.blueprint.data).expect("a description is valid JSON");
+        let metadata = HashMap::from([
+            ("version".to_string(), env!("CARGO_PKG_VERSION").to_string()),
+            ("config".to_string(), self.blueprint.config.to_toml()),
+            ("data".to_string(), data),
+            ("step".to_string(), self.step.to_string()),
+        ]);
+        TensorFile { metadata, tensors: self.weights.clone() }.write(path)
+    }
+
+    /// Reads a snapshot, or the weights of an EDM2 network.
+    pub fn read(path: &Path) -> Result<Self> {
+        let file = TensorFile::read_any(path)?;
+        if edm2_file::is_edm2(&file) {
+            return edm2_file::snapshot(file, path);
+        }
+        let file = file.ours(path)?;
+        let location = path.display().to_string();
+        let config = Layers::new().text(file.text("config", path)?, &location)?.finish(&location)?;
+        let data: DataSpec = serde_json::from_str(file.text("data", path)?)
+            .map_err(|e| Error::input(&location, format!("the header's data description is broken: {e}")))?;
+        let step = file.text("step", path)?.parse().unwrap_or(0);
+        // What a written snapshot always has, and what building the model relies on.
+        let n = data.fields.len();
+        if !is_resolved(&config)
+            || n == 0
+            || data.grid.is_empty()
+            || data.units.mean.len() != n
+            || data.units.scale.len() != n
+        {
+            let problem = "expected the header of a trained model, found one with an `auto` left or units that do not fit its fields";
+            return Err(Error::input(&location, problem));
+        }
+        Ok(Self { blueprint: Blueprint { config, data }, step, weights: file.tensors })
+    }
+
+    /// Changes settings (`a.b=c`) of the configuration; `location` names the snapshot in errors. Constant weights of the directions replace a
+    /// learned γ, and directions that are no longer named are forgotten.
+    pub fn change(&mut self, settings: &[String], location: &Path) -> Result<()> {
+        let dial = "denoiser.scd.compliance";
+        if self.blueprint.config.denoiser.scd.is_none() && settings.iter().any(|s| s.trim_start().starts_with(dial)) {
+            let problem = format!("{} has no soft constraint that could be turned up or down", location.display());
+            return Err(Error::input(dial, problem).hint("`softly adapt` puts one on a trained denoiser"));
+        }
+        let location = location.display().to_string();
+        let mut layers = Layers::new().text(&self.blueprint.config.to_toml(), &location)?;
+        for setting in settings {
+            layers = layers.set(setting)?;
+        }
+        let config = layers.finish(&location)?;
+        if !is_resolved(&config) {
+            let problem =
+                "`auto` is found out in training: expected a number for data.sigma_data and denoiser.scd.lambda";
+            return Err(Error::input("--set", problem));
+        }
+        if let Some(scd) = &config.denoiser.scd {
+            let left_out = DirectionKind::ALL.iter().filter(|kind| !scd.directions.contains(kind));
+            let forgotten = left_out.map(|kind| kind.name()).chain(scd.constant.as_ref().map(|_| "gamma"));
+            let prefixes: Vec<String> = forgotten.map(|name| format!("{name}.")).collect();
+            self.weights.retain(|(name, _, _)| !prefixes.iter().any(|prefix| name.starts_with(prefix)));
+        }
+        self.blueprint.config = config;
+        Ok(())
+    }
+
+    /// Gives the base denoiser of `model` these weights and freezes it; `location` names the snapshot in errors.
+    ///
+    /// If the snapshot has a soft constraint itself, only the denoiser below it is taken.
+    pub fn freeze_into(&self, model: &mut Model, location: &Path) -> Result<()> {
+        let mut file = TensorFile { metadata: HashMap::new(), tensors: self.weights.clone() };
+        let mut outcome = Ok(());
+        model.visit_base(&mut |name, parameter| {
+            if outcome.is_ok() {
+                outcome = file.take(name, &parameter.shape(), location).map(|values| parameter.set(values));
+            }
+            parameter.freeze();
+        });
+        outcome
+    }
+
+    /// Builds the model on `device` and loads the weights; `location` names the snapshot in errors.
+    pub fn model(&self, device: &Device, location: &Path) -> Result<Model> {
+        let mut model = self.blueprint.build(device)?;
+        let mut file = TensorFile { metadata: HashMap::new(), tensors: self.weights.clone() };
+        let mut outcome = Ok(());
+        model.visit("", &mut |name, parameter| {
+            if outcome.is_ok() {
+                outcome = file.take(name, &parameter.shape(), location).map(|values| parameter.set(values));
+            }
+        });
+        outcome?;
+        match file.tensors.first() {
+            Some((name, _, _)) => {
+                Err(Error::input(location.display(), format!("tensor `{name}` is unknown to the model")))
+            }
+            None => Ok(model),
+        }
+    }
+}

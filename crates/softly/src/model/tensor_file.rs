@@ -1,0 +1,136 @@
+//! Named f32 arrays in `.safetensors` files, with text metadata and a checksum.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use crate::direction::DirectionKind;
+use crate::error::{Error, Result};
+use crate::files::write_atomically;
+
+/// Name, shape and row-major values.
+pub type NamedTensor = (String, Vec<usize>, Vec<f32>);
+
+/// Named f32 arrays with text metadata and a checksum over all of it.
+#[derive(Debug, Clone, Default)]
+pub struct TensorFile {
+    /// Text by key.
+    pub metadata: HashMap<String, String>,
+    /// The arrays.
+    pub tensors: Vec<NamedTensor>,
+}
+
+/// BLAKE3 of the metadata's text and of every tensor, by name: its name, its shape and its bytes.
+fn checksum(text: &str, tensors: &[NamedTensor]) -> String {
+    let mut sorted: Vec<&NamedTensor> = tensors.iter().collect();
+    sorted.sort_by_key(|(name, _, _)| name);
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(text.as_bytes());
+    for (name, shape, values) in sorted {
+        hasher.update(format!("\n{name} {shape:?}\n").as_bytes());
+        hasher.update(&bytes(values));
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    let mut bytes = vec![0; 4 * values.len()];
+    for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
+        *bytes = value.to_le_bytes();
+    }
+    bytes
+}
+
+impl TensorFile {
+    /// Writes the file as a whole.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let bytes: Vec<Vec<u8>> = self.tensors.iter().map(|(_, _, values)| bytes(values)).collect();
+        let views = self.tensors.iter().zip(&bytes).map(|((name, shape, _), bytes)| {
+            let view = TensorView::new(Dtype::F32, shape.clone(), bytes).expect("shape and values agree");
+            (name.clone(), view)
+        });
+        // A hash map would write its keys in another order every time; one key keeps the bytes reproducible.
+        let sorted: std::collections::BTreeMap<_, _> = self.metadata.iter().collect();
+        let text = serde_json::to_string(&sorted).expect("text is valid JSON");
+        let text = format!("{text}\n{}", checksum(&text, &self.tensors));
+        let metadata = Some(HashMap::from([("softly".to_string(), text)]));
+        let file = safetensors::serialize(views.collect::<Vec<_>>(), metadata)
+            .map_err(|e| Error::input(path.display(), format!("cannot be written: {e}")))?;
+        write_atomically(path, |out| out.write_all(&file))
+    }
+
+    /// Reads a file that [`TensorFile::write`] wrote.
+    pub fn read(path: &Path) -> Result<Self> {
+        Self::read_any(path)?.ours(path)
+    }
+
+    /// Reads any file of f32 arrays; its metadata are those of the header.
+    pub fn read_any(path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| damaged(path, format!("found {e}")))?;
+        let views = SafeTensors::deserialize(&bytes).map_err(|e| damaged(path, format!("found {e}")))?;
+        let mut tensors = Vec::new();
+        for (name, view) in views.tensors() {
+            if view.dtype() != Dtype::F32 {
+                return Err(damaged(path, format!("found {:?} values in {name}", view.dtype())));
+            }
+            let values = view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            tensors.push((name, view.shape().to_vec(), values));
+        }
+        Ok(Self { metadata: header.metadata().clone().unwrap_or_default(), tensors })
+    }
+
+    /// The file with its metadata unpacked as [`TensorFile::write`] packed them, and its checksum compared.
+    pub(super) fn ours(mut self, path: &Path) -> Result<Self> {
+        let text = self.metadata.get("softly").ok_or_else(|| damaged(path, "found no softly header".into()))?;
+        // Files of before there were checksums have none.
+        let (text, expected) = text.split_once('\n').map_or((text.as_str(), None), |(text, sum)| (text, Some(sum)));
+        if expected.is_some_and(|expected| expected != checksum(text, &self.tensors)) {
+            return Err(damaged(path, "found contents that do not match their checksum".into()));
+        }
+        self.metadata =
+            serde_json::from_str(text).map_err(|e| damaged(path, format!("found a broken header ({e})")))?;
+        Ok(self)
+    }
+
+    /// The text stored under `key`.
+    pub fn text(&self, key: &str, path: &Path) -> Result<&str> {
+        self.metadata
+            .get(key)
+            .map(String::as_str)
+            .ok_or_else(|| Error::input(path.display(), format!("the header has no `{key}`")))
+    }
+
+    /// The place of tensor `name`, which must have `shape`.
+    pub fn find(&self, name: &str, shape: &[usize], path: &Path) -> Result<usize> {
+        let Some(at) = self.tensors.iter().position(|(n, _, _)| n == name) else {
+            let problem = Error::input(path.display(), format!("tensor `{name}` is missing"));
+            let measured = DirectionKind::ALL.iter().any(|kind| name.contains(&format!("{}.", kind.name())));
+            return Err(if measured {
+                problem
+                    .hint("the direction knows what was measured on the data when it was trained: run `softly adapt`")
+            } else {
+                problem
+            });
+        };
+        let found = &self.tensors[at].1;
+        // A scalar may be stored without an axis, as PyTorch does.
+        if found != shape && !(found.is_empty() && shape == [1]) {
+            return Err(Error::input(path.display(), format!("tensor `{name}`: expected {shape:?}, found {found:?}")));
+        }
+        Ok(at)
+    }
+
+    /// The values of tensor `name`, which must have `shape`.
+    pub fn take(&mut self, name: &str, shape: &[usize], path: &Path) -> Result<Vec<f32>> {
+        let at = self.find(name, shape, path)?;
+        Ok(self.tensors.swap_remove(at).2)
+    }
+}
+
+fn damaged(path: &Path, what: String) -> Error {
+    Error::input(path.display(), format!("expected a softly weights file, {what}"))
+        .hint("the file is damaged or foreign: use another snapshot, or delete it and train again")
+}

@@ -1,0 +1,147 @@
+//! Trained models: loading them, changing their settings, drawing samples from them.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use burn::tensor::{Device, Tensor};
+use rayon::prelude::*;
+
+use crate::direction::config::{Scale, ScdConfig};
+use crate::error::{Error, Result};
+use crate::job::{Job, NOTHING_WRITTEN};
+use crate::model::Model;
+use crate::model::blueprint::Blueprint;
+use crate::model::run_folder::RunFolder;
+use crate::model::snapshot::Snapshot;
+use crate::sampler::{Observer, Unobserved};
+use crate::tensors::to_vec_f64;
+
+/// A trained model ready to sample from.
+pub struct Trained {
+    /// Where the weights came from.
+    pub path: PathBuf,
+    /// The run's configuration and data description.
+    pub blueprint: Blueprint,
+    /// Training steps behind the weights.
+    pub step: u64,
+    /// The model with averaged weights.
+    pub model: Model,
+}
+
+/// A snapshot file itself, or that of a run folder.
+pub fn snapshot_file(path: &Path) -> Result<PathBuf> {
+    let file = if path.is_dir() { RunFolder::new(path).snapshot() } else { path.to_path_buf() };
+    if path.is_dir() && !file.exists() {
+        return Err(Error::input(path.display(), "this run has no snapshot yet")
+            .hint("finish the training: run the same command again"));
+    }
+    Ok(file)
+}
+
+impl Trained {
+    /// Loads a snapshot file, or the snapshot of a run folder.
+    pub fn load(path: &Path, device: &Device) -> Result<Self> {
+        Self::load_with(path, &[], device)
+    }
+
+    /// The same weights under changed settings (`a.b=c`), for example a guidance scale or another constraint.
+    pub fn load_with(path: &Path, settings: &[String], device: &Device) -> Result<Self> {
+        let file = snapshot_file(path)?;
+        let mut snapshot = Snapshot::read(&file)?;
+        if !settings.is_empty() {
+            snapshot.change(settings, &file)?;
+        }
+        Self::of(snapshot, file, device)
+    }
+
+    /// The same, and the soft constraint that it has or, if it was trained without one, that `settings` ask for (by default one along
+    /// the unit gradient): not put on the model then, but there to be judged.
+    pub fn load_to_judge(path: &Path, settings: &[String], device: &Device) -> Result<(Self, ScdConfig)> {
+        let file = snapshot_file(path)?;
+        let mut snapshot = Snapshot::read(&file)?;
+        let config = &snapshot.blueprint.config;
+        let trained = config.denoiser.scd.is_some();
+        let unit = (!trained && config.constraint.is_some()).then(|| "denoiser.scd.scale=unit".to_string());
+        snapshot.change(&unit.into_iter().chain(settings.iter().cloned()).collect::<Vec<_>>(), &file)?;
+        let config = &mut snapshot.blueprint.config;
+        if config.constraint.is_none() {
+            return Err(Error::input(file.display(), "the run has no [constraint] to judge")
+                .hint("give one: --set constraint={fields=[…], residual='…'}"));
+        }
+        let scd = if trained { config.denoiser.scd.clone() } else { config.denoiser.scd.take() };
+        let scd = scd.unwrap_or_else(|| ScdConfig { scale: Scale::Unit, ..ScdConfig::default() });
+        Ok((Self::of(snapshot, file, device)?, scd))
+    }
+
+    fn of(snapshot: Snapshot, path: PathBuf, device: &Device) -> Result<Self> {
+        let model = snapshot.model(device, &path)?;
+        Ok(Self { path, blueprint: snapshot.blueprint, step: snapshot.step, model })
+    }
+
+    /// Draws the samples with the given indices in physical units, `[N, C, H, W]` row-major.
+    ///
+    /// Batches run in parallel; sample i depends on (seed, i) alone. Progress is counted in samples × steps. `watch` makes
+    /// an observer of every batch from the number of its samples.
+    pub fn generate<'w>(
+        &self,
+        draw: &Draw<'_>,
+        job: &Job<'_>,
+        watch: &(dyn Fn(usize) -> Box<dyn Observer + 'w> + Sync),
+    ) -> Result<Vec<f64>> {
+        let stopped = AtomicUsize::new(0);
+        let batches: Vec<Vec<f64>> = draw
+            .indices
+            .par_chunks(draw.batch.max(1))
+            .map(|indices| {
+                if job.stopped() {
+                    stopped.fetch_add(1, Ordering::Relaxed);
+                    return Vec::new();
+                }
+                let mut observer = Counted { observer: watch(indices.len()), job, samples: indices.len() as u64 };
+                let sampler = &self.blueprint.config.sampler;
+                let samples = sampler.sample(self.model.target(), draw.seed, indices, job.device, &mut observer);
+                to_vec_f64(self.blueprint.data.units.physical(samples))
+            })
+            .collect();
+        if stopped.into_inner() > 0 {
+            return Err(Error::Interrupted { hint: NOTHING_WRITTEN.into() });
+        }
+        let samples: Vec<f64> = batches.concat();
+        if let Some(bad) = samples.iter().position(|v| !v.is_finite()) {
+            let sample = draw.indices[bad / self.model.shape.iter().product::<usize>()];
+            return Err(Error::input(self.path.display(), format!("sample {sample} came out as {}", samples[bad]))
+                .hint("lower the guidance scale, or train longer"));
+        }
+        Ok(samples)
+    }
+
+    /// [`Trained::generate`] without observers.
+    pub fn samples(&self, draw: &Draw<'_>, job: &Job<'_>) -> Result<Vec<f64>> {
+        self.generate(draw, job, &|_| Box::new(Unobserved))
+    }
+}
+
+/// Which samples are drawn.
+#[derive(Debug, Clone, Copy)]
+pub struct Draw<'a> {
+    /// Seed of the samples.
+    pub seed: u64,
+    /// Their indices.
+    pub indices: &'a [u64],
+    /// Samples that go through the network at a time.
+    pub batch: usize,
+}
+
+/// An observer that also counts samples × steps.
+struct Counted<'a, 'w> {
+    observer: Box<dyn Observer + 'w>,
+    job: &'a Job<'a>,
+    samples: u64,
+}
+
+impl Observer for Counted<'_, '_> {
+    fn step(&mut self, step: usize, steps: usize, sigma: f64, denoised: &Tensor<4>, state: &Tensor<4>) {
+        self.job.reporter.advance(self.samples);
+        self.observer.step(step, steps, sigma, denoised, state);
+    }
+}

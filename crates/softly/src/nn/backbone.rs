@@ -1,0 +1,72 @@
+//! Networks: what a denoiser is wrapped around.
+//!
+//! A new network is one file here with an implementation of [`Backbone`] and of [`BuildBackbone`] for its settings, and one
+//! line in the list at the end of this file.
+
+use burn::tensor::{Device, Tensor};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::nn::mlp::{LevelMlp, LevelMlpConfig, Mlp, MlpConfig};
+use crate::nn::parameter::Parameters;
+use crate::nn::unet::UNetConfig;
+use crate::random::Stream;
+
+/// F(x, c), a network in f32: a scaled noisy field and a noise input in, a field out.
+pub trait Backbone: Parameters + Send + Sync {
+    /// F of `x` `[N, C, H, W]`, of the same shape; `noise` is one number per sample (EDM's c_noise, or a level's index).
+    fn forward(&self, x: Tensor<4>, noise: &[f64]) -> Tensor<4>;
+
+    /// u(c), the learned log-variance of the denoising error at each noise level, `[N]`, if the network has it.
+    fn log_variance(&self, _noise: &[f64]) -> Option<Tensor<1>> {
+        None
+    }
+}
+
+/// How a kind of network is built from its settings.
+pub trait BuildBackbone {
+    /// Refuses settings that cannot work, whatever the grid.
+    fn check(&self) -> Result<()>;
+
+    /// The network for fields `[C, H, W]` with initial weights.
+    fn build(&self, shape: [usize; 3], stream: &mut Stream, device: &Device) -> Result<Box<dyn Backbone>>;
+
+    /// The number of noise levels, for networks that know single levels by their index.
+    fn levels(&self) -> Option<usize> {
+        None
+    }
+
+    /// Whether parts of a batch gain from threads of their own.
+    fn is_large(&self) -> bool {
+        false
+    }
+}
+
+/// Makes the enumeration of all networks from a list of names and settings.
+macro_rules! backbones {
+    ($($(#[$doc:meta])* $kind:ident($config:ident);)*) => {
+        /// A network with its settings.
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(tag = "kind", rename_all = "kebab-case")]
+        pub enum BackboneConfig {
+            $($(#[$doc])* $kind($config),)*
+        }
+
+        impl BackboneConfig {
+            /// How the network is built.
+            pub fn get(&self) -> &dyn BuildBackbone {
+                match self { $(Self::$kind(config) => config,)* }
+            }
+        }
+    };
+}
+
+backbones! {
+    /// Three linear layers, modulated by the noise level.
+    Mlp(MlpConfig);
+    /// PIDM's three linear layers with a learned row per noise level (for `precondition = "ddpm"`).
+    LevelMlp(LevelMlpConfig);
+    /// EDM2's magnitude-preserving U-Net for fields on a grid.
+    Unet(UNetConfig);
+}

@@ -1,0 +1,10 @@
+//! Layer nn.
+
+pub mod backbone;
+pub mod lanes;
+pub mod mlp;
+pub mod mp_ops;
+pub mod ops;
+pub mod optimizer;
+pub mod parameter;
+pub mod unet;

@@ -1,0 +1,386 @@
+//! The magnitude-preserving U-Net of EDM2: every layer keeps the size of its input, so no normalisation layers and no
+//! weight decay are needed. Names of parameters are those of the published network, so that weights can be exchanged.
+
+use burn::tensor::{Device, Tensor, TensorData};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::nn::backbone::{Backbone, BuildBackbone};
+use crate::error::{Error, Result};
+use crate::nn::mp_ops as mp;
+use crate::nn::parameter::{Parameter, Parameters, Visitor};
+use crate::random::Stream;
+
+/// Weight of the residual branch and of attention in their sums.
+const BRANCH: f64 = 0.3;
+/// Activations stay within ±this.
+const CLIP: f64 = 256.0;
+/// Features of the noise level for the log-variance.
+const LOG_VARIANCE_FEATURES: usize = 128;
+
+/// The architecture.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UNetConfig {
+    /// Channels at the first level.
+    pub channels: usize,
+    /// Channels of each level as multiples of `channels`; every level halves the grid.
+    pub multipliers: Vec<usize>,
+    /// Residual blocks per level of the encoder; the decoder has one more.
+    pub blocks: usize,
+    /// Levels with attention, by their number of grid rows. The middle has it in any case.
+    #[serde(default)]
+    pub attention: Vec<usize>,
+    /// Channels per attention head; a level with fewer has no attention.
+    #[serde(default = "default_head")]
+    pub head: usize,
+    /// Learn the log-variance of the loss by noise level as well.
+    #[serde(default)]
+    pub log_variance: bool,
+}
+
+fn default_head() -> usize {
+    64
+}
+
+impl BuildBackbone for UNetConfig {
+    fn check(&self) -> Result<()> {
+        // Checked with the grid when it is built.
+        Ok(())
+    }
+
+    fn build(&self, shape: [usize; 3], stream: &mut Stream, device: &Device) -> Result<Box<dyn Backbone>> {
+        Ok(Box::new(UNet::new(self, shape, stream, device)?))
+    }
+
+    fn is_large(&self) -> bool {
+        true
+    }
+}
+
+/// √2·cos(f c + φ): features of a noise input, with fixed frequencies and phases.
+struct Fourier {
+    freqs: Parameter<1>,
+    phases: Parameter<1>,
+}
+
+impl Fourier {
+    fn new(count: usize, stream: &mut Stream, device: &Device) -> Self {
+        let turn = 2.0 * std::f64::consts::PI;
+        let mut draw = |value: &mut dyn FnMut(&mut Stream) -> f64| -> Vec<f32> {
+            (0..count).map(|_| (turn * value(stream)) as f32).collect()
+        };
+        let freqs = draw(&mut |s| s.normal());
+        let phases = draw(&mut |s| s.uniform());
+        Self { freqs: Parameter::fixed(freqs, [count], device), phases: Parameter::fixed(phases, [count], device) }
+    }
+
+    /// One number per sample → `[N, features]`.
+    fn forward(&self, noise: &[f64]) -> Tensor<2> {
+        let values: Vec<f32> = noise.iter().map(|&c| c as f32).collect();
+        let freqs = self.freqs.get();
+        let noise: Tensor<2> = Tensor::from_data(TensorData::new(values, [noise.len(), 1]), &freqs.device());
+        (noise * freqs.unsqueeze::<2>() + self.phases.get().unsqueeze::<2>()).cos() * std::f64::consts::SQRT_2
+    }
+}
+
+impl Parameters for Fourier {
+    fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
+        visit(&format!("{prefix}freqs"), &mut self.freqs);
+        visit(&format!("{prefix}phases"), &mut self.phases);
+    }
+}
+
+/// Weights `[outputs, inputs, k, k]`, standard normal.
+fn conv_weight(inputs: usize, outputs: usize, k: usize, stream: &mut Stream, device: &Device) -> Parameter<4> {
+    let values = stream.normals(outputs * inputs * k * k).into_iter().map(|v| v as f32).collect();
+    Parameter::new(values, [outputs, inputs, k, k], device).with_unit_rows()
+}
+
+/// Weights `[outputs, inputs]`, standard normal.
+fn linear_weight(inputs: usize, outputs: usize, stream: &mut Stream, device: &Device) -> Parameter<2> {
+    let values = stream.normals(outputs * inputs).into_iter().map(|v| v as f32).collect();
+    Parameter::new(values, [outputs, inputs], device).with_unit_rows()
+}
+
+/// A learned factor, 0 at the start.
+fn gain(device: &Device) -> Parameter<1> {
+    Parameter::new(vec![0.0], [1], device)
+}
+
+/// The gain 1 of layers without a learned one.
+fn unit_gain(device: &Device) -> Tensor<1> {
+    Tensor::ones([1], &device.clone().without_autodiff())
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Resample {
+    Keep,
+    Down,
+    Up,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Side {
+    Encoder,
+    Decoder,
+}
+
+/// What distinguishes one block from another.
+struct BlockPlan {
+    name: String,
+    side: Side,
+    resample: Resample,
+    inputs: usize,
+    outputs: usize,
+    /// Attention heads; 0 for none.
+    heads: usize,
+}
+
+struct Attention {
+    heads: usize,
+    qkv: Parameter<4>,
+    proj: Parameter<4>,
+}
+
+/// A residual block, with attention or without.
+struct Block {
+    plan: BlockPlan,
+    emb_gain: Parameter<1>,
+    conv_res0: Parameter<4>,
+    emb_linear: Parameter<2>,
+    conv_res1: Parameter<4>,
+    conv_skip: Option<Parameter<4>>,
+    attention: Option<Attention>,
+}
+
+impl Block {
+    fn new(plan: BlockPlan, embedding: usize, stream: &mut Stream, device: &Device) -> Self {
+        let BlockPlan { inputs, outputs, heads, .. } = plan;
+        // The encoder changes the number of channels before the residual branch, the decoder after it.
+        let inner = if plan.side == Side::Encoder { outputs } else { inputs };
+        Self {
+            emb_gain: gain(device),
+            conv_res0: conv_weight(inner, outputs, 3, stream, device),
+            emb_linear: linear_weight(embedding, outputs, stream, device),
+            conv_res1: conv_weight(outputs, outputs, 3, stream, device),
+            conv_skip: (inputs != outputs).then(|| conv_weight(inputs, outputs, 1, stream, device)),
+            attention: (heads > 0).then(|| Attention {
+                heads,
+                qkv: conv_weight(outputs, 3 * outputs, 1, stream, device),
+                proj: conv_weight(outputs, outputs, 1, stream, device),
+            }),
+            plan,
+        }
+    }
+
+    /// `x [N, inputs, H, W]`, `emb [N, E]` → `[N, outputs, H', W']`.
+    fn forward(&self, x: Tensor<4>, emb: &Tensor<2>) -> Tensor<4> {
+        let mut x = match self.plan.resample {
+            Resample::Keep => x,
+            Resample::Down => mp::down(x),
+            Resample::Up => mp::up(x),
+        };
+        let skip = |x: Tensor<4>| match &self.conv_skip {
+            Some(weight) => mp::conv(x, weight.get()),
+            None => x,
+        };
+        if self.plan.side == Side::Encoder {
+            x = mp::pixel_norm(skip(x));
+        }
+        let inner = mp::silu_conv(x.clone(), self.conv_res0.get());
+        let scale = mp::linear(emb.clone(), self.emb_linear.get(), self.emb_gain.get()) + 1.0;
+        let branch = mp::scaled_silu_conv(inner, scale, self.conv_res1.get());
+        if self.plan.side == Side::Decoder {
+            x = skip(x);
+        }
+        let Some(attention) = &self.attention else {
+            return mp::sum(x, branch, BRANCH, CLIP);
+        };
+        let x = mp::sum(x, branch, BRANCH, f64::INFINITY);
+        let mixed = mp::attention(mp::conv(x.clone(), attention.qkv.get()), attention.heads);
+        mp::sum(x, mp::conv(mixed, attention.proj.get()), BRANCH, CLIP)
+    }
+}
+
+impl Parameters for Block {
+    fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
+        let prefix = format!("{prefix}{}.", self.plan.name);
+        visit(&format!("{prefix}emb_gain"), &mut self.emb_gain);
+        visit(&format!("{prefix}conv_res0.weight"), &mut self.conv_res0);
+        visit(&format!("{prefix}emb_linear.weight"), &mut self.emb_linear);
+        visit(&format!("{prefix}conv_res1.weight"), &mut self.conv_res1);
+        if let Some(skip) = &mut self.conv_skip {
+            visit(&format!("{prefix}conv_skip.weight"), skip);
+        }
+        if let Some(attention) = &mut self.attention {
+            visit(&format!("{prefix}attn_qkv.weight"), &mut attention.qkv);
+            visit(&format!("{prefix}attn_proj.weight"), &mut attention.proj);
+        }
+    }
+}
+
+/// u(σ), the log-variance of the denoising error.
+struct LogVariance {
+    fourier: Fourier,
+    linear: Parameter<2>,
+}
+
+/// The network.
+pub struct UNet {
+    emb_fourier: Fourier,
+    emb_noise: Parameter<2>,
+    first: (String, Parameter<4>),
+    encoder: Vec<Block>,
+    /// Blocks, and whether each takes a skip connection.
+    decoder: Vec<(Block, bool)>,
+    out_conv: Parameter<4>,
+    out_gain: Parameter<1>,
+    log_variance: Option<LogVariance>,
+}
+
+impl UNet {
+    /// A network for fields of shape `[C, H, W]`, with initial weights.
+    pub fn new(
+        config: &UNetConfig,
+        [fields, rows, cols]: [usize; 3],
+        stream: &mut Stream,
+        device: &Device,
+    ) -> Result<Self> {
+        config.check([rows, cols])?;
+        let widths: Vec<usize> = config.multipliers.iter().map(|m| m * config.channels).collect();
+        let embedding = widths.iter().copied().max().unwrap_or(config.channels);
+        let heads = |level: usize| {
+            if config.attention.contains(&(rows >> level)) { widths[level] / config.head } else { 0 }
+        };
+        let name = |level: usize, part: &str| format!("{}x{}_{part}", rows >> level, cols >> level);
+
+        let emb_fourier = Fourier::new(widths[0], stream, device);
+        let emb_noise = linear_weight(widths[0], embedding, stream, device);
+        // One more channel of ones stands in for the biases that the network does not have.
+        let first = (name(0, "conv"), conv_weight(fields + 1, widths[0], 3, stream, device));
+        let mut block = |plan: BlockPlan| Block::new(plan, embedding, stream, device);
+        let mut skips = vec![widths[0]];
+        let mut now = widths[0];
+        let mut encoder = Vec::new();
+        let side = Side::Encoder;
+        for (level, &width) in widths.iter().enumerate() {
+            if level > 0 {
+                let resample = Resample::Down;
+                let plan = BlockPlan { name: name(level, "down"), side, resample, inputs: now, outputs: now, heads: 0 };
+                encoder.push(block(plan));
+                skips.push(now);
+            }
+            for i in 0..config.blocks {
+                let name = name(level, &format!("block{i}"));
+                let (resample, heads) = (Resample::Keep, heads(level));
+                encoder.push(block(BlockPlan { name, side, resample, inputs: now, outputs: width, heads }));
+                now = width;
+                skips.push(now);
+            }
+        }
+        let mut decoder = Vec::new();
+        let side = Side::Decoder;
+        for (level, &width) in widths.iter().enumerate().rev() {
+            let keep = Resample::Keep;
+            let plan = |name, resample, heads| BlockPlan { name, side, resample, inputs: now, outputs: now, heads };
+            if level + 1 == widths.len() {
+                decoder.push((block(plan(name(level, "in0"), keep, width / config.head)), false));
+                decoder.push((block(plan(name(level, "in1"), keep, 0)), false));
+            } else {
+                decoder.push((block(plan(name(level, "up"), Resample::Up, 0)), false));
+            }
+            for i in 0..=config.blocks {
+                let name = name(level, &format!("block{i}"));
+                let inputs = now + skips.pop().expect("as many skips as decoder blocks");
+                let plan = BlockPlan { name, side, resample: keep, inputs, outputs: width, heads: heads(level) };
+                decoder.push((block(plan), true));
+                now = width;
+            }
+        }
+        let out_conv = conv_weight(now, fields, 3, stream, device);
+        let log_variance = config.log_variance.then(|| LogVariance {
+            fourier: Fourier::new(LOG_VARIANCE_FEATURES, stream, device),
+            linear: linear_weight(LOG_VARIANCE_FEATURES, 1, stream, device),
+        });
+        let out_gain = gain(device);
+        Ok(Self { emb_fourier, emb_noise, first, encoder, decoder, out_conv, out_gain, log_variance })
+    }
+}
+
+impl UNetConfig {
+    fn check(&self, grid: [usize; 2]) -> Result<()> {
+        let problem = |what: String| Err(Error::input("denoiser.backbone", what));
+        if self.channels == 0 || self.head == 0 || self.multipliers.is_empty() || self.multipliers.contains(&0) {
+            return problem("`channels`, `head` and every one of `multipliers` must be at least 1".into());
+        }
+        let step = 1usize.checked_shl(self.multipliers.len() as u32 - 1).unwrap_or(usize::MAX);
+        if let Some(side) = grid.into_iter().find(|side| side % step != 0) {
+            let [rows, cols] = grid;
+            return Err(Error::input(
+                "denoiser.backbone.multipliers",
+                format!(
+                    "{} levels halve the grid {} times, which needs sides divisible by {step}; found {side} in a \
+                     {rows}×{cols} grid",
+                    self.multipliers.len(),
+                    self.multipliers.len() - 1
+                ),
+            )
+            .hint("use fewer levels, or a grid whose sides divide"));
+        }
+        Ok(())
+    }
+}
+
+impl Parameters for UNet {
+    fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
+        let unet = format!("{prefix}unet.");
+        self.emb_fourier.visit(&format!("{unet}emb_fourier."), visit);
+        visit(&format!("{unet}emb_noise.weight"), &mut self.emb_noise);
+        let (name, weight) = &mut self.first;
+        visit(&format!("{unet}enc.{name}.weight"), weight);
+        for block in &mut self.encoder {
+            block.visit(&format!("{unet}enc."), visit);
+        }
+        for (block, _) in &mut self.decoder {
+            block.visit(&format!("{unet}dec."), visit);
+        }
+        visit(&format!("{unet}out_conv.weight"), &mut self.out_conv);
+        visit(&format!("{unet}out_gain"), &mut self.out_gain);
+        if let Some(head) = &mut self.log_variance {
+            head.fourier.visit(&format!("{prefix}logvar_fourier."), visit);
+            visit(&format!("{prefix}logvar_linear.weight"), &mut head.linear);
+        }
+    }
+}
+
+impl Backbone for UNet {
+    fn forward(&self, x: Tensor<4>, noise: &[f64]) -> Tensor<4> {
+        let [n, _, h, w] = x.dims();
+        let device = x.device().without_autodiff();
+        let features = self.emb_fourier.forward(noise);
+        let emb = mp::silu(mp::linear(features, self.emb_noise.get(), unit_gain(&device)));
+        let ones = Tensor::ones([n, 1, h, w], &device);
+        let mut x = mp::conv(Tensor::cat(vec![x, ones], 1), self.first.1.get());
+        let mut skips = vec![x.clone()];
+        for block in &self.encoder {
+            x = block.forward(x, &emb);
+            skips.push(x.clone());
+        }
+        for (block, with_skip) in &self.decoder {
+            if *with_skip {
+                x = mp::cat(x, skips.pop().expect("as many skips as decoder blocks"));
+            }
+            x = block.forward(x, &emb);
+        }
+        mp::conv(x, self.out_conv.get()) * self.out_gain.get().reshape([1, 1, 1, 1])
+    }
+
+    fn log_variance(&self, noise: &[f64]) -> Option<Tensor<1>> {
+        self.log_variance.as_ref().map(|head| {
+            let features = head.fourier.forward(noise);
+            let gain = unit_gain(&features.device());
+            mp::linear(features, head.linear.get(), gain).reshape([noise.len()])
+        })
+    }
+}

@@ -1,0 +1,222 @@
+//! From noise to fields: noise levels, solvers of the probability-flow ODE, and guidance.
+
+pub mod guidance;
+pub mod sigma_grid;
+pub mod solver;
+
+use burn::tensor::{Device, Tensor};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::constraint::SoftConstraint;
+use crate::checks::positive;
+use crate::denoiser::Denoiser;
+use crate::error::{Error, Result};
+use crate::random::{Purpose, Stream};
+use crate::sampler::guidance::GuidanceConfig;
+use crate::sampler::sigma_grid::SigmaGrid;
+use crate::sampler::solver::{SolverKind, Step};
+use crate::tensors::field_batch;
+
+/// EDM's stochastic noise injection. With `amount` 0 sampling is deterministic.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Churn {
+    /// S_churn: how much noise is put back in all.
+    pub amount: f64,
+    /// Only at levels of at least this σ …
+    pub from: f64,
+    /// … and at most this one.
+    pub to: f64,
+    /// Standard deviation of the added noise.
+    pub noise: f64,
+}
+
+impl Default for Churn {
+    fn default() -> Self {
+        Self { amount: 0.0, from: 0.0, to: f64::MAX, noise: 1.0 }
+    }
+}
+
+/// A spectator of a sampler at work.
+pub trait Observer {
+    /// Step `step` of `steps` is done: the denoised estimate at `sigma`, and the new state, both `[N, C, H, W]`.
+    fn step(&mut self, step: usize, steps: usize, sigma: f64, denoised: &Tensor<4>, state: &Tensor<4>);
+}
+
+/// An observer that does not look.
+pub struct Unobserved;
+
+impl Observer for Unobserved {
+    fn step(&mut self, _: usize, _: usize, _: f64, _: &Tensor<4>, _: &Tensor<4>) {}
+}
+
+/// A model that can move its estimates onto a constraint; samplers ask for it in their last steps.
+pub trait Projection: Sync {
+    /// The estimate `[N, C, H, W]` on the constraint, or as it is if the model is not asked for that.
+    fn project(&self, estimate: Tensor<4>) -> Tensor<4>;
+}
+
+/// What a sampler draws from.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    /// The denoiser.
+    pub denoiser: &'a dyn Denoiser,
+    /// The constraint that guidance follows.
+    pub constraint: Option<&'a SoftConstraint>,
+    /// The projection of estimates in the last steps.
+    pub projection: Option<&'a dyn Projection>,
+    /// Shape of a sample, `[C, H, W]`.
+    pub shape: [usize; 3],
+}
+
+impl<'a> Target<'a> {
+    /// A denoiser by itself, for samples of `shape` `[C, H, W]`.
+    pub fn plain(denoiser: &'a dyn Denoiser, shape: [usize; 3]) -> Self {
+        Self { denoiser, constraint: None, projection: None, shape }
+    }
+}
+
+/// One in so many steps, at the end, counts as the last: with EDM's levels those below σ = 0.03.
+const LAST_STEPS: usize = 8;
+
+/// A sampler of the probability-flow ODE dx/dσ = (x − D(x; σ))/σ.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sampler {
+    /// How steps are taken.
+    pub solver: SolverKind,
+    /// Number of steps.
+    pub steps: usize,
+    /// Smallest non-zero noise level.
+    pub sigma_min: f64,
+    /// Largest noise level.
+    pub sigma_max: f64,
+    /// Crowding of the levels at the low end.
+    pub rho: f64,
+    /// Noise put back while sampling.
+    pub churn: Churn,
+    /// Guidance by the constraint, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guidance: Option<GuidanceConfig>,
+}
+
+impl Default for Sampler {
+    fn default() -> Self {
+        let SigmaGrid { steps, sigma_min, sigma_max, rho } = SigmaGrid::default();
+        Self { solver: SolverKind::Heun, steps, sigma_min, sigma_max, rho, churn: Churn::default(), guidance: None }
+    }
+}
+
+impl Sampler {
+    /// The noise levels, highest first, with a final 0.
+    pub fn levels(&self) -> Vec<f64> {
+        self.solver.build(self.steps).levels(&self.grid())
+    }
+
+    fn grid(&self) -> SigmaGrid {
+        let Self { steps, sigma_min, sigma_max, rho, .. } = *self;
+        SigmaGrid { steps, sigma_min, sigma_max, rho }
+    }
+
+    /// Refuses settings that cannot work.
+    pub fn check(&self) -> Result<()> {
+        positive("sampler.sigma_min", self.sigma_min)?;
+        positive("sampler.sigma_max", self.sigma_max)?;
+        positive("sampler.rho", self.rho)?;
+        if self.steps == 0 {
+            return Err(Error::input("sampler.steps", "expected at least 1 step, found 0").hint("the default is 100"));
+        }
+        if self.sigma_min >= self.sigma_max {
+            let problem = format!("expected sigma_min < sigma_max, found {} and {}", self.sigma_min, self.sigma_max);
+            return Err(Error::input("sampler.sigma_min", problem));
+        }
+        self.guidance.as_ref().map_or(Ok(()), |guidance| guidance.method().check())
+    }
+
+    /// Draws the samples with the given indices, `[N, C, H, W]`, in f64 where the device has it.
+    ///
+    /// Sample i depends on (seed, i) alone, not on the others in the batch.
+    pub fn sample(
+        &self,
+        target: Target<'_>,
+        seed: u64,
+        indices: &[u64],
+        device: &Device,
+        observer: &mut dyn Observer,
+    ) -> Tensor<4> {
+        let size = target.shape.iter().product();
+        let latents = indices.iter().flat_map(|&i| Stream::new(seed, Purpose::Latent, i).normals(size)).collect();
+        let latents = field_batch(latents, target.shape, device);
+        let mut noise = BatchNoise {
+            streams: indices.iter().map(|&i| Stream::new(seed, Purpose::SamplerNoise, i)).collect(),
+            shape: target.shape,
+            device,
+        };
+        self.sample_from(latents, target, &mut || noise.draw(), observer)
+    }
+
+    /// The samples that grow from given standard normal `latents` `[N, C, H, W]`; `noise` draws more of them when needed.
+    pub fn sample_from(
+        &self,
+        latents: Tensor<4>,
+        target: Target<'_>,
+        noise: &mut dyn FnMut() -> Tensor<4>,
+        observer: &mut dyn Observer,
+    ) -> Tensor<4> {
+        let mut solver = self.solver.build(self.steps);
+        let levels = solver.levels(&self.grid());
+        let n = latents.dims()[0];
+        let mut x = solver.start(latents, levels[0]);
+        for (i, pair) in levels.windows(2).enumerate() {
+            let (mut sigma, next) = (pair[0], pair[1]);
+            let factor = (self.churn.amount / self.steps as f64).min(std::f64::consts::SQRT_2 - 1.0);
+            if factor > 0.0 && (self.churn.from..=self.churn.to).contains(&sigma) {
+                let raised = sigma * (1.0 + factor);
+                x = x + noise() * ((raised * raised - sigma * sigma).sqrt() * self.churn.noise);
+                sigma = raised;
+            }
+            // A model may project its estimates onto its constraint; early on that would bend what is still undecided.
+            let last = i + self.steps.div_ceil(LAST_STEPS) >= self.steps;
+            let projected = |estimate: Tensor<4>| match target.projection {
+                Some(projection) if last => projection.project(estimate),
+                _ => estimate,
+            };
+            let (estimate, push) = self.guided(target, x.clone(), &vec![sigma; n]);
+            let estimate = projected(estimate);
+            let denoise = |x: Tensor<4>, sigma: f64| projected(target.denoiser.denoise(x, &vec![sigma; n]));
+            let step =
+                Step { index: i, state: x, estimate: estimate.clone(), sigma, next, denoise: &denoise, noise: &mut *noise };
+            x = solver.step(step);
+            if let Some(push) = push {
+                x = x - push;
+            }
+            observer.step(i + 1, self.steps, sigma, &estimate, &x);
+        }
+        x
+    }
+
+    /// D(x; σ) and the push of the guidance, if there is guidance.
+    fn guided(&self, target: Target<'_>, x: Tensor<4>, sigma: &[f64]) -> (Tensor<4>, Option<Tensor<4>>) {
+        match (&self.guidance, target.constraint) {
+            (Some(guidance), Some(constraint)) => guidance.method().guide(target.denoiser, constraint, x, sigma),
+            _ => (target.denoiser.denoise(x, sigma), None),
+        }
+    }
+}
+
+/// Fresh noise for every sample of a batch, each from its own stream.
+struct BatchNoise<'a> {
+    streams: Vec<Stream>,
+    shape: [usize; 3],
+    device: &'a Device,
+}
+
+impl BatchNoise<'_> {
+    /// Standard normal noise `[N, C, H, W]`.
+    fn draw(&mut self) -> Tensor<4> {
+        let size = self.shape.iter().product();
+        let values = self.streams.iter_mut().flat_map(|s| s.normals(size)).collect();
+        field_batch(values, self.shape, self.device)
+    }
+}

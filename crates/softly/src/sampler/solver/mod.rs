@@ -1,0 +1,77 @@
+//! Solvers: how a sampler steps from one noise level to the next, one file each.
+
+pub mod ancestral;
+pub mod euler;
+pub mod heun;
+
+use burn::tensor::Tensor;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::sampler::sigma_grid::SigmaGrid;
+use crate::sampler::solver::ancestral::Ancestral;
+use crate::sampler::solver::euler::Euler;
+use crate::sampler::solver::heun::Heun;
+
+/// One step of a solver.
+pub struct Step<'a> {
+    /// Place of the step, from 0.
+    pub index: usize,
+    /// The state x at `sigma`, `[N, C, H, W]`.
+    pub state: Tensor<4>,
+    /// D(x; σ), of the same shape.
+    pub estimate: Tensor<4>,
+    /// σ of the state.
+    pub sigma: f64,
+    /// σ to reach; 0 in the last step.
+    pub next: f64,
+    /// The estimate at another state and noise level.
+    pub denoise: &'a dyn Fn(Tensor<4>, f64) -> Tensor<4>,
+    /// Fresh standard normal noise, `[N, C, H, W]`.
+    pub noise: &'a mut dyn FnMut() -> Tensor<4>,
+}
+
+/// A way to solve dx/dσ = (x − D(x; σ))/σ, or its stochastic relatives. A solver serves one batch and may remember its
+/// earlier steps.
+pub trait Solver {
+    /// The noise levels, highest first, with a final 0.
+    fn levels(&self, grid: &SigmaGrid) -> Vec<f64> {
+        grid.levels()
+    }
+
+    /// The first state from standard normal `latents` `[N, C, H, W]` at the highest level `sigma`.
+    fn start(&self, latents: Tensor<4>, sigma: f64) -> Tensor<4> {
+        latents * sigma
+    }
+
+    /// The state at the step's next level, `[N, C, H, W]`.
+    fn step(&mut self, step: Step<'_>) -> Tensor<4>;
+}
+
+/// Makes the enumeration of all solvers from a list of types; each is made from the number of steps.
+macro_rules! solvers {
+    ($($(#[$doc:meta])* $solver:ident;)*) => {
+        /// The solvers by name.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum SolverKind {
+            $($(#[$doc])* $solver,)*
+        }
+
+        impl SolverKind {
+            /// A solver for a batch that takes `steps` steps.
+            pub fn build(self, steps: usize) -> Box<dyn Solver> {
+                match self { $(Self::$solver => Box::new($solver::new(steps)),)* }
+            }
+        }
+    };
+}
+
+solvers! {
+    /// One denoiser call, first order.
+    Euler;
+    /// Two denoiser calls (one in the last step), second order.
+    Heun;
+    /// DDPM's ancestral steps over all levels of its cosine schedule; `steps` is the number of levels.
+    Ancestral;
+}

@@ -1,0 +1,180 @@
+//! The Softly Constrained Denoiser: any denoiser plus learned multiples of directions that a constraint gives.
+//!
+//! D(x; σ) = D₀(x; σ) + Σ_i γ_i(x, σ) v_i(D₀(x; σ)). With the one direction v = σ² e^{−λσ} ∇log l_c it is the paper's
+//! Eq. 8. Training minimises the plain denoising loss, whose optimum is E[x0 | x] whatever the constraint: a wrong constraint
+//! is learned away.
+
+pub mod gamma;
+
+use std::sync::Arc;
+
+use burn::tensor::{Tensor, TensorData};
+
+use crate::constraint::SoftConstraint;
+use crate::data::dataset::Dataset;
+use crate::denoiser::edm::Precondition;
+use crate::denoiser::{Denoiser, Estimates};
+use crate::direction::Direction;
+use crate::direction::compliance::Compliance;
+use crate::direction::config::{GammaInput, ScdConfig};
+use crate::nn::parameter::{Parameters, Visitor};
+use crate::sampler::Projection;
+use crate::soft::gamma::Gamma;
+use crate::tensors::per_sample;
+use crate::units::Units;
+
+/// Any denoiser D₀ with a soft constraint on top.
+pub struct SoftlyConstrained {
+    base: Box<dyn Denoiser>,
+    constraint: Arc<SoftConstraint>,
+    /// The directions that `config` names, in that order.
+    directions: Vec<Box<dyn Direction>>,
+    gamma: Gamma,
+    config: ScdConfig,
+    sigma_data: f64,
+}
+
+impl SoftlyConstrained {
+    /// `constraint` on top of `base`; `directions` are those that `config` names.
+    pub fn new(
+        base: Box<dyn Denoiser>,
+        constraint: Arc<SoftConstraint>,
+        directions: Vec<Box<dyn Direction>>,
+        gamma: Gamma,
+        config: ScdConfig,
+        sigma_data: f64,
+    ) -> Self {
+        Self { base, constraint, directions, gamma, config, sigma_data }
+    }
+
+    /// D₀, the denoiser below the constraint.
+    pub fn base(&self) -> &dyn Denoiser {
+        &*self.base
+    }
+
+    /// D₀, to change its parameters.
+    pub fn base_mut(&mut self) -> &mut dyn Denoiser {
+        &mut *self.base
+    }
+
+    /// D, D₀ and the estimate that teaches parameters of the constraint, for `x` `[N, C, H, W]` with one σ per sample.
+    pub fn estimates(&self, x: Tensor<4>, sigma: &[f64]) -> Estimates {
+        let coefficients = self.coefficients(sigma);
+        let base = self.base.denoise(x.clone(), sigma);
+        if self.config.compliance == Compliance::NONE {
+            return Estimates { estimate: base.clone(), base: Some(base), teaching: None };
+        }
+        let below = if self.config.detach_base { base.clone().detach() } else { base.clone() };
+        let [c, h, w] = self.gamma.outputs;
+        let gamma = self.gamma_at(&x, &below, sigma, &coefficients).cast(x.dtype());
+        let mut estimate = below.clone();
+        let mut teaching = None;
+        for (i, direction) in self.directions.iter().enumerate() {
+            let weight = gamma.clone().narrow(1, i * c * h * w, c * h * w).reshape([sigma.len(), c, h, w]);
+            let correction = direction.correction(&below, sigma, &coefficients);
+            if self.constraint.learns() && direction.teaches_parameters() {
+                teaching = Some(below.clone() + correction.clone());
+            }
+            let correction =
+                if self.config.detach { correction.detach() } else { self.constant_for_gamma(correction, &below) };
+            estimate = estimate + weight * correction;
+        }
+        Estimates { estimate, base: Some(base), teaching }
+    }
+
+    /// γ of every direction at `x` `[N, C, H, W]`, `[N, directions × outputs]`.
+    pub fn gamma(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<2> {
+        let base = self.base.denoise(x.clone(), sigma);
+        self.gamma_at(&x, &base, sigma, &self.coefficients(sigma))
+    }
+
+    /// Measures what the directions need to know of the base and of the training data, which `units` normalise.
+    pub fn measure(&mut self, dataset: &Dataset, units: &Units) {
+        for direction in &mut self.directions {
+            direction.measure(&*self.base, dataset, units);
+        }
+    }
+
+    /// Measures again what depends on learned parameters of the constraint.
+    pub fn update(&mut self) {
+        self.directions.iter_mut().for_each(|direction| direction.update());
+    }
+
+    fn coefficients(&self, sigma: &[f64]) -> Vec<Precondition> {
+        sigma.iter().map(|&s| Precondition::new(s, self.sigma_data)).collect()
+    }
+
+    /// A direction that teaches parameters of the constraint does so with the fixed weight 1: it knows how wrong the equation
+    /// is, and so leads from anywhere to the right one. Through γ nothing would be learned once γ is small, and directions that
+    /// trust the equation push a parameter back close to a resonance of a wrong one.
+    fn teaches_parameters(&self) -> bool {
+        self.constraint.learns() && self.directions.iter().any(|direction| direction.teaches_parameters())
+    }
+
+    /// A correction or input of γ, without the graph of learned parameters that another estimate teaches. (A base that is
+    /// trained, too, keeps its graph.)
+    fn constant_for_gamma<const D: usize>(&self, tensor: Tensor<D>, base: &Tensor<4>) -> Tensor<D> {
+        if self.teaches_parameters() && !base.is_autodiff() { tensor.detach() } else { tensor }
+    }
+
+    /// γ of every direction as it is applied, `[N, directions × outputs]`.
+    fn gamma_at(&self, x: &Tensor<4>, base: &Tensor<4>, sigma: &[f64], coefficients: &[Precondition]) -> Tensor<2> {
+        let noise: Vec<f64> = coefficients.iter().map(|c| c.noise).collect();
+        let [n, c, h, w] = x.dims();
+        let inputs = match self.config.input {
+            GammaInput::Noisy => {
+                (x.clone() * per_sample(coefficients.iter().map(|c| c.input), x)).reshape([n, c * h * w])
+            }
+            GammaInput::Denoised => base.clone().reshape([n, c * h * w]),
+            GammaInput::Features => self.constant_for_gamma(self.features(base, sigma, &noise), base),
+        };
+        let gamma = self.gamma.forward(inputs, &noise);
+        let factor: Vec<f64> = coefficients.iter().map(|&c| self.config.compliance.factor(c)).collect();
+        if factor.iter().all(|&f| f == 1.0) {
+            return gamma;
+        }
+        let options = (&gamma.device().without_autodiff(), gamma.dtype());
+        gamma * Tensor::from_data(TensorData::new(factor, [n, 1]), options)
+    }
+
+    /// ln σ/4, ln rms R(D₀) and ln rms R(D₀) − ln σ, `[N, 3]`.
+    fn features(&self, base: &Tensor<4>, sigma: &[f64], noise: &[f64]) -> Tensor<2> {
+        let n = sigma.len();
+        let column = |values: Vec<f64>| -> Tensor<2> {
+            Tensor::from_data(TensorData::new(values, [n, 1]), (&base.device().without_autodiff(), base.dtype()))
+        };
+        let residual = self.constraint.rms(base).log().reshape([n, 1]);
+        let relative = residual.clone() - column(sigma.iter().map(|s| s.ln()).collect());
+        Tensor::cat(vec![column(noise.to_vec()), residual, relative], 1)
+    }
+}
+
+impl Parameters for SoftlyConstrained {
+    fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
+        self.base.visit(prefix, visit);
+        self.gamma.visit(&format!("{prefix}gamma."), visit);
+        self.constraint.visit(&format!("{prefix}constraint."), visit);
+        for (kind, direction) in self.config.directions.iter().zip(&mut self.directions) {
+            direction.visit(&format!("{prefix}{}.", kind.name()), visit);
+        }
+    }
+}
+
+impl Denoiser for SoftlyConstrained {
+    fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
+        self.estimates(x, sigma).estimate
+    }
+
+    fn log_variance(&self, sigma: &[f64]) -> Option<Tensor<1>> {
+        self.base.log_variance(sigma)
+    }
+}
+
+impl Projection for SoftlyConstrained {
+    /// The estimate on the constraint if the compliance is `full`, else the estimate itself.
+    fn project(&self, estimate: Tensor<4>) -> Tensor<4> {
+        let full = self.config.compliance == Compliance::FULL;
+        let projected = self.directions.iter().filter(|_| full).find_map(|direction| direction.project(&estimate));
+        projected.unwrap_or(estimate)
+    }
+}

@@ -1,0 +1,70 @@
+//! Checkpoints: everything that a training needs to go on, byte for byte.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::model::run_folder::RunFolder;
+use crate::model::tensor_file::TensorFile;
+use crate::nn::parameter::Parameters;
+use crate::train::Training;
+
+impl Training {
+    /// Writes everything needed to go on.
+    pub fn write_checkpoint(&self, path: &Path) -> Result<()> {
+        let mut tensors = Vec::new();
+        for slot in &self.optimizer.slots {
+            let all =
+                [("value", &slot.value), ("mean", &slot.mean), ("square", &slot.square), ("average", &slot.average)];
+            for (kind, values) in &all[..if slot.trainable { 4 } else { 1 }] {
+                tensors.push((format!("{kind}/{}", slot.name), slot.shape.clone(), (*values).clone()));
+            }
+        }
+        let metadata = HashMap::from([
+            ("step".to_string(), self.optimizer.step.to_string()),
+            ("sums".to_string(), serde_json::to_string(&self.sums).expect("numbers are valid JSON")),
+        ]);
+        TensorFile { metadata, tensors }.write(path)
+    }
+
+    /// Refuses a file of `folder`, whose weights are called `prefix`…, if it was made on top of another frozen denoiser.
+    pub(super) fn check_base(&mut self, prefix: &str, file: &TensorFile, folder: &RunFolder) -> Result<()> {
+        let mut same = true;
+        self.model.visit_base(&mut |name, parameter| {
+            if !parameter.trainable() {
+                let name = format!("{prefix}{name}");
+                let found = file.tensors.iter().find(|(n, _, _)| *n == name);
+                same &= found.is_none_or(|(_, _, values)| *values == parameter.values());
+            }
+        });
+        if same {
+            return Ok(());
+        }
+        Err(Error::input(folder.path.display(), "this folder holds a run on top of another denoiser")
+            .hint("choose another --out, or adapt the same snapshot"))
+    }
+
+    /// Goes on from a checkpoint of the same configuration.
+    pub fn read_checkpoint(&mut self, path: &Path) -> Result<()> {
+        let mut file = TensorFile::read(path)?;
+        let broken = |what: &str| Error::input(path.display(), format!("the header's `{what}` is broken"));
+        let step = file.text("step", path)?.parse().map_err(|_| broken("step"))?;
+        self.sums = serde_json::from_str(file.text("sums", path)?).map_err(|_| broken("sums"))?;
+        for slot in &mut self.optimizer.slots {
+            let mut take = |kind: &str| file.take(&format!("{kind}/{}", slot.name), &slot.shape, path);
+            slot.value = take("value")?;
+            if slot.trainable {
+                (slot.mean, slot.square, slot.average) = (take("mean")?, take("square")?, take("average")?);
+            }
+        }
+        self.optimizer.step = step;
+        let mut slots = self.optimizer.slots.iter();
+        self.model.visit("", &mut |_, parameter| {
+            if let Some(slot) = slots.next() {
+                parameter.set(slot.value.clone());
+            }
+        });
+        self.twins.iter_mut().for_each(|twin| twin.copy_weights(&mut self.model));
+        Ok(())
+    }
+}

@@ -1,0 +1,347 @@
+//! Training: one step after the other, with exact resumption.
+//!
+//! [`Training::step`] reads top to bottom: batch, loss and gradients by shares, optimiser, averages. [`run`] is the loop around
+//! it with checkpoints and files.
+
+pub mod checkpoint;
+pub mod run;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use burn::tensor::{Device, Tensor, TensorData};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use softly_pde::algebra::Value;
+
+use crate::config::Config;
+use crate::data::dataset::Dataset;
+use crate::direction::compliance::Compliance;
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::model::blueprint::Blueprint;
+use crate::model::run_folder::Metrics;
+use crate::model::snapshot::Snapshot;
+use crate::nn::lanes::side_by_side;
+use crate::nn::optimizer::{GradientList, Optimizer, Slot};
+use crate::nn::parameter::{AnyParameter, Parameters};
+use crate::objective::{Batch, Objective};
+use crate::random::{Purpose, Stream};
+
+/// Running sums behind the next line of `metrics.jsonl`; part of a checkpoint, so that resuming is exact.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Sums {
+    steps: u64,
+    /// Of the loss's terms by name.
+    terms: BTreeMap<String, f64>,
+    gradient_norm: f64,
+    replaced: usize,
+}
+
+/// Steps after which directions are told that learned parameters of the constraint have changed.
+const UPDATE_EVERY: u64 = 100;
+
+/// A training under way.
+pub struct Training {
+    /// The resolved configuration and data description.
+    pub blueprint: Blueprint,
+    /// The model with its current weights.
+    pub model: Model,
+    /// The same model again for every further share of a batch: a graph of its own, so that shares do not wait for one another.
+    twins: Vec<Model>,
+    /// Weights, moments and averages.
+    pub optimizer: Optimizer,
+    dataset: Dataset,
+    device: Device,
+    order: Order,
+    sums: Sums,
+}
+
+/// A part of a batch.
+struct Share<'a> {
+    /// `[n, C, H, W]`.
+    clean: &'a [f32],
+    /// `[n, C, H, W]`.
+    noise: &'a [f32],
+    sigma: &'a [f64],
+    /// n over the size of the batch.
+    weight: f64,
+    shape: [usize; 3],
+}
+
+/// The numbers of a [`Loss`](crate::objective::Loss).
+struct Numbers {
+    total: f64,
+    terms: Vec<(&'static str, f64)>,
+}
+
+impl<'a> Share<'a> {
+    /// A batch in `count` parts of nearly the same size.
+    fn cut(clean: &'a [f32], noise: &'a [f32], sigma: &'a [f64], count: usize, shape: [usize; 3]) -> Vec<Self> {
+        let (len, batch) = (shape.iter().product::<usize>(), sigma.len());
+        let part = |i: usize| {
+            let [first, last] = [i, i + 1].map(|i| i * batch / count);
+            Self {
+                clean: &clean[first * len..last * len],
+                noise: &noise[first * len..last * len],
+                sigma: &sigma[first..last],
+                weight: (last - first) as f64 / batch as f64,
+                shape,
+            }
+        };
+        (0..count).map(part).collect()
+    }
+
+    /// The share's part of the batch's loss, and its gradients.
+    fn gradients(self, model: &mut Model, objective: &Objective, device: &Device) -> (Numbers, GradientList) {
+        let [c, h, w] = self.shape;
+        let field = |values: &[f32]| -> Tensor<4> {
+            Tensor::from_data(TensorData::new(values.to_vec(), [self.sigma.len(), c, h, w]), device)
+        };
+        let batch = Batch::new(field(self.clean), field(self.noise), self.sigma);
+        let estimates = model.estimates(batch.noisy.clone(), self.sigma);
+        let loss = objective.loss(&*model, model.constraint.as_deref(), &batch, estimates, model.sigma_data);
+        let total = if self.weight == 1.0 { loss.total() } else { loss.total() * self.weight };
+        let mut gradients = total.backward();
+        let number = |t: Tensor<1>| f64::from(t.into_scalar::<f32>());
+        let terms = loss.0.into_iter().map(|term| (term.name, self.weight * number(term.value)));
+        let numbers = Numbers { total: number(total), terms: terms.collect() };
+        (numbers, GradientList::of(model, &mut gradients))
+    }
+}
+
+impl Numbers {
+    /// Adds the numbers of another share, which has the same terms.
+    fn add(&mut self, other: &Self) {
+        self.total += other.total;
+        for ((_, sum), (_, term)) in self.terms.iter_mut().zip(&other.terms) {
+            *sum += term;
+        }
+    }
+}
+
+/// The order of the data: every epoch a new permutation.
+#[derive(Default)]
+struct Order {
+    epoch: Option<u64>,
+    permutation: Vec<usize>,
+}
+
+impl Order {
+    /// The data indices of training step `step`.
+    fn batch(&mut self, step: u64, batch: usize, count: usize, seed: u64) -> Vec<usize> {
+        let first = step * batch as u64;
+        (first..first + batch as u64)
+            .map(|k| {
+                let (epoch, at) = (k / count as u64, (k % count as u64) as usize);
+                if self.epoch != Some(epoch) {
+                    self.permutation = Stream::new(seed, Purpose::Shuffle, epoch).permutation(count);
+                    self.epoch = Some(epoch);
+                }
+                self.permutation[at]
+            })
+            .collect()
+    }
+}
+
+impl Training {
+    /// Starts a training from scratch on `device`.
+    pub fn new(config: &Config, dataset: Dataset, device: &Device) -> Result<Self> {
+        dataset.check()?;
+        check_compliance(config)?;
+        let mut directions = config.denoiser.scd.iter().flat_map(|scd| &scd.directions);
+        if let Some(kind) = directions.find(|kind| kind.needs().trained_base) {
+            let problem = format!("`{}` knows the errors of a trained denoiser, and here is none yet", kind.name());
+            return Err(Error::input("denoiser.scd.directions", problem)
+                .hint("train without it, then put it on top: `softly adapt`"));
+        }
+        let blueprint = Blueprint::new(config, &dataset)?;
+        let model = blueprint.build(&device.clone().autodiff())?;
+        Self::of(blueprint, model, dataset, device)
+    }
+
+    fn of(blueprint: Blueprint, mut model: Model, dataset: Dataset, device: &Device) -> Result<Self> {
+        let train = &blueprint.config.train;
+        if !(1..=train.batch).contains(&train.shares) {
+            let problem = format!("expected 1 to {}, the size of a batch, found {}", train.batch, train.shares);
+            return Err(Error::input("train.shares", problem));
+        }
+        if let Some(soft) = model.softly_mut() {
+            soft.measure(&dataset, &blueprint.data.units);
+        }
+        let twin = |_| {
+            let mut twin = blueprint.build(&device.clone().autodiff())?;
+            twin.copy_weights(&mut model);
+            Ok(twin)
+        };
+        let twins = (1..train.shares).map(twin).collect::<Result<_>>()?;
+        let optimizer = Optimizer::new(&mut model);
+        let device = device.clone();
+        Ok(Self { blueprint, model, twins, optimizer, dataset, device, order: Order::default(), sums: Sums::default() })
+    }
+
+    /// Starts a training of the soft constraint alone, on top of the frozen denoiser of `base`; `location` names it in errors.
+    ///
+    /// The frozen denoiser runs untracked, so a step costs little more than one evaluation of it.
+    pub fn adapt(base: &Snapshot, location: &Path, config: &Config, dataset: Dataset, device: &Device) -> Result<Self> {
+        dataset.check()?;
+        check_compliance(config)?;
+        let blueprint = Blueprint::adapted(&base.blueprint, config, &dataset)?;
+        let mut model = blueprint.build(&device.clone().autodiff())?;
+        base.freeze_into(&mut model, location)?;
+        let training = Self::of(blueprint, model, dataset, device)?;
+        if !training.optimizer.slots.iter().any(|slot| slot.trainable) {
+            return Err(Error::input("denoiser.scd.constant", "constant weights leave nothing to train")
+                .hint("leave them out, or let a parameter of the constraint be learned"));
+        }
+        Ok(training)
+    }
+
+    /// Takes one step; returns a line of metrics when one is due.
+    pub fn step(&mut self) -> Result<Option<Metrics>> {
+        let step = self.optimizer.step;
+        if self.learns_parameters() && step > 0 && step.is_multiple_of(UPDATE_EVERY) {
+            self.update();
+            self.twins.iter_mut().for_each(|twin| twin.copy_weights(&mut self.model));
+        }
+        let (numbers, gradients) = self.gradients();
+        if step == 0 {
+            self.refuse_useless_parameters(&gradients)?;
+        }
+        if !numbers.total.is_finite() {
+            return Err(Error::Diverged { step, loss: numbers.total, hint: String::new() });
+        }
+        let train = &self.blueprint.config.train;
+        let rate = train.rate * train.schedule.factor(step, train.iterations);
+        let report = self.optimizer.step(gradients, train.adam, rate, train.clip, train.ema);
+        let models: Vec<&mut Model> = std::iter::once(&mut self.model).chain(&mut self.twins).collect();
+        models.into_par_iter().for_each(|model| self.optimizer.write_into(model));
+        self.sums.steps += 1;
+        for (name, value) in numbers.terms {
+            *self.sums.terms.entry(name.to_string()).or_default() += value;
+        }
+        self.sums.gradient_norm += report.gradient_norm;
+        self.sums.replaced += report.replaced;
+        let done = self.optimizer.step;
+        let due = done.is_multiple_of(train.log_every) || done == train.iterations;
+        Ok(due.then(|| self.line(rate)))
+    }
+
+    /// The numbers of the loss and its gradients at the weights as they are, for the batch of the next step.
+    fn gradients(&mut self) -> (Numbers, GradientList) {
+        let config = &self.blueprint.config;
+        let (train, step) = (&config.train, self.optimizer.step);
+        let indices = self.order.batch(step, train.batch, self.dataset.train_count(), train.seed);
+        let (sample_len, nodes) = (self.dataset.sample_len(), self.dataset.grid.len());
+        let clean = Dataset::batch(&self.dataset.train, &indices, sample_len, nodes, &self.blueprint.data.units);
+        let mut stream = Stream::new(train.seed, Purpose::TrainNoise, step);
+        let sigma = config.objective.noise.sample(train.batch, &mut stream);
+        let noise: Vec<f32> = (0..clean.len()).map(|_| stream.normal() as f32).collect();
+        let shares = Share::cut(&clean, &noise, &sigma, train.shares, self.model.shape);
+        let models = std::iter::once(&mut self.model).chain(&mut self.twins);
+        let (device, objective) = (&self.device, &config.objective);
+        let work = |(model, share): (&mut Model, Share<'_>)| share.gradients(model, objective, device);
+        let results = side_by_side(models.zip(shares).collect(), work);
+        let added = results.into_iter().reduce(|(mut numbers, mut gradients), (other_numbers, other)| {
+            numbers.add(&other_numbers);
+            gradients.add(other);
+            (numbers, gradients)
+        });
+        added.expect("there is at least one share")
+    }
+
+    /// Refuses a learned parameter of the constraint on which the loss does not depend.
+    fn refuse_useless_parameters(&self, gradients: &GradientList) -> Result<()> {
+        let mut useless = gradients.without_influence(&self.optimizer.slots);
+        let Some(name) = useless.find_map(|slot| slot.name.strip_prefix("constraint.")) else { return Ok(()) };
+        let problem = "expected a parameter that the correction depends on, found one that it does not";
+        Err(Error::input(format!("constraint.parameters.{name}"), problem).hint(
+            "use it in a formula, or give it a value; along `kalman` it has to be in the equation of `solve_for`",
+        ))
+    }
+
+    /// The means of everything since the last line, which starts anew.
+    fn line(&mut self, rate: f64) -> Metrics {
+        let sums = std::mem::take(&mut self.sums);
+        let mean = |total: f64| total / sums.steps as f64;
+        let mut terms: BTreeMap<String, f64> = sums.terms.iter().map(|(name, sum)| (name.clone(), mean(*sum))).collect();
+        let learned = self.learned(|slot| &slot.value);
+        Metrics {
+            step: self.optimizer.step,
+            loss: terms.remove("loss").unwrap_or(f64::NAN),
+            gradient_norm: mean(sums.gradient_norm),
+            rate,
+            replaced: sums.replaced,
+            constraint: learned.into_iter().flat_map(|(name, value)| summary(name, &value)).collect(),
+            terms,
+        }
+    }
+
+    fn learns_parameters(&self) -> bool {
+        self.model.constraint.as_ref().is_some_and(|constraint| constraint.learns())
+    }
+
+    /// Brings up to date what directions know of the constraint.
+    fn update(&mut self) {
+        if let Some(soft) = self.model.softly_mut() {
+            soft.update();
+        }
+        self.optimizer.read_fixed_of(&mut self.model);
+    }
+
+    /// Brings up to date what directions know of the averaged parameters, which a snapshot has: the last thing to do.
+    fn finish(&mut self) {
+        if self.learns_parameters() {
+            let mut slots = self.optimizer.slots.iter();
+            self.model.visit("", &mut |name, parameter| {
+                if let Some(slot) = slots.next()
+                    && name.starts_with("constraint.")
+                {
+                    parameter.set(slot.averaged().to_vec());
+                }
+            });
+            self.update();
+        }
+    }
+
+    /// The averaged weights, ready to sample from.
+    pub fn snapshot(&self) -> Snapshot {
+        let weights = self.optimizer.slots.iter().map(|s| (s.name.clone(), s.shape.clone(), s.averaged().to_vec()));
+        Snapshot { blueprint: self.blueprint.clone(), step: self.optimizer.step, weights: weights.collect() }
+    }
+
+    /// The learned parameters of the constraint with their names, from the values that `pick` takes of their slots.
+    fn learned(&self, pick: fn(&Slot) -> &[f32]) -> Vec<(String, Value)> {
+        let Some(constraint) = &self.model.constraint else { return Vec::new() };
+        let learned = |slot: &Slot| {
+            let name = slot.name.strip_prefix("constraint.")?;
+            Some((name.to_string(), constraint.learned_value(name, pick(slot))?))
+        };
+        self.optimizer.slots.iter().filter_map(learned).collect()
+    }
+}
+
+/// Refuses to train a correction that is not applied as it is learned.
+fn check_compliance(config: &Config) -> Result<()> {
+    match &config.denoiser.scd {
+        Some(scd) if scd.compliance != Compliance::LEARNED => {
+            let problem = format!("{} is for trained models: training learns what 1 means", scd.compliance);
+            Err(Error::input("denoiser.scd.compliance", problem)
+                .hint("leave it out, and give it to `softly sample` or `softly eval`"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A learned parameter as numbers with names: itself, or the mean and the standard deviation of a field.
+fn summary(name: String, value: &Value) -> Vec<(String, f64)> {
+    match value {
+        Value::Number(number) => vec![(name, *number)],
+        Value::Field(values) => {
+            let n = values.len() as f64;
+            let mean = values.iter().sum::<f64>() / n;
+            let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
+            vec![(format!("{name}.mean"), mean), (format!("{name}.std"), variance.sqrt())]
+        }
+    }
+}
