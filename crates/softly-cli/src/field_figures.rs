@@ -13,9 +13,6 @@ use crate::svg::{Colours, INK, Svg};
 /// The name of what methods are compared with.
 pub const DATA: &str = "data";
 
-/// From this ratio of the largest to the smallest value on, a positive field has a logarithmic colour scale.
-const WIDE: f64 = 20.0;
-
 /// One sample of one method.
 #[derive(Clone, Debug)]
 pub struct MethodSample<'a> {
@@ -65,17 +62,6 @@ pub fn coordinates(grid: &Grid) -> [Coordinate; 2] {
     [("x", grid.x), ("y", grid.y)].map(|(name, ends)| Coordinate { quantity: Quantity::new(name, ""), ends })
 }
 
-/// Colours and scale for values from `low` to `high`: around zero, over orders of magnitude, or plain.
-pub fn colours_of([low, high]: [f64; 2]) -> (ColourMap, Scale) {
-    if low < 0.0 && high > 0.0 {
-        (ColourMap::Diverging, Scale::Linear)
-    } else if low > 0.0 && high > WIDE * low {
-        (ColourMap::Viridis, Scale::Log)
-    } else {
-        (ColourMap::Viridis, Scale::Linear)
-    }
-}
-
 /// The values below which the given fractions of the finite `values` lie.
 fn quantiles<'a>(values: impl Iterator<Item = &'a f64>, fractions: [f64; 2]) -> [f64; 2] {
     let mut values: Vec<f64> = values.copied().filter(|v| v.is_finite()).collect();
@@ -87,18 +73,6 @@ fn quantiles<'a>(values: impl Iterator<Item = &'a f64>, fractions: [f64; 2]) -> 
 pub fn misspecification_chart(axes: Axes, curves: &[Curve], colours: &mut Colours) -> Svg {
     let x_ticks = places(curves).iter().map(|&value| Tick { value, label: format!("{value}") }).collect();
     LineChart { axes: Axes { x_ticks, ..axes }, series: series(curves, colours), spread: Spread::BarsApart }.svg()
-}
-
-/// The same as groups of bars, one group per x.
-pub fn misspecification_bars(axes: Axes, curves: &[Curve], colours: &mut Colours) -> Svg {
-    let places = places(curves);
-    let tick = |(k, value): (usize, &f64)| Tick { value: k as f64, label: format!("{value}") };
-    let x_ticks = places.iter().enumerate().map(tick).collect();
-    let mut series = series(curves, colours);
-    for point in series.iter_mut().flat_map(|s| &mut s.points) {
-        point.x = places.iter().position(|x| *x == point.x).map_or(f64::NAN, |k| k as f64);
-    }
-    Bars { axes: Axes { x_ticks, ..axes }, series, width: 0.8 }.svg()
 }
 
 /// Every finite x, ascending.
@@ -199,14 +173,6 @@ mod tests {
         assert!(found.contains(&"0.4".to_owned()), "{found:?}");
         let missing = MethodSample { name: "short", fields: vec![&calm], residual: &residual };
         assert!(sample_figure("t", &grid, &fields, &[missing]).is_err());
-    }
-
-    #[test]
-    fn colours_fit_the_values() {
-        assert_eq!(colours_of([-1.0, 3.0]), (ColourMap::Diverging, Scale::Linear));
-        assert_eq!(colours_of([0.1, 3.0]), (ColourMap::Viridis, Scale::Log));
-        assert_eq!(colours_of([1.0, 3.0]), (ColourMap::Viridis, Scale::Linear));
-        assert_eq!(colours_of([0.0, 3.0]), (ColourMap::Viridis, Scale::Linear));
     }
 
     #[test]
