@@ -16,9 +16,9 @@ use softly::point_eval::cloud;
 use softly::point_metrics::Summary;
 use softly::reporter::Reporter;
 use softly::wasserstein::DistanceError;
-use softly_cli::axis::Scale;
-use softly_cli::charts::{Axes, LineChart, Point, Series};
-use softly_cli::svg::{INK, Svg};
+use softly_figures::axis::Scale;
+use softly_figures::charts::{Axes, LineChart, Point, Series};
+use softly_figures::svg::{INK, Svg};
 
 use crate::arguments::Sampling;
 use crate::commands::{STOP, catch_interrupt, draw, point_eval_of, print, print_json, sampler_of, settings_of};

@@ -113,12 +113,14 @@ impl FieldGrid<'_> {
             }
         }
         let mut right = room(&self.title) + 2.0 * Self::GAP;
+        // The names of all rows stand in one line.
+        let numbers = layout.values.iter().map(widest).fold(0.0, f64::max);
         for ((row, axis), &top) in self.rows.iter().zip(&layout.values).zip(&layout.top) {
             for (field, &left) in row.fields.iter().zip(&layout.left) {
                 show(draw, &Picture::of(field, row.map, axis), [left, top, wide, tall])?;
             }
             let bar = layout.left.last().map_or(Self::GAP, |left| left + wide + Self::GAP);
-            right = right.max(Self::colour_bar(draw, row, axis, [bar, top, Self::BAR, tall])?);
+            right = right.max(Self::colour_bar(draw, row, axis, numbers, [bar, top, Self::BAR, tall])?);
         }
         let mut bottom = layout.top.last().map_or(2.0 * Self::GAP + Self::LETTER, |top| top + tall);
         bottom = self.draw_axes(draw, &layout, bottom) + 0.6 * Self::LETTER;
@@ -232,8 +234,8 @@ impl FieldGrid<'_> {
         self.coordinates.as_ref().map_or(String::new(), |both| both[k].quantity.label())
     }
 
-    /// A colour bar with its numbers and the name of the quantity; returns the right end.
-    fn colour_bar(draw: &mut Drawing, row: &FieldRow, axis: &Axis, place: [f64; 4]) -> Result<f64> {
+    /// A colour bar, its numbers in a column of width `room`, and the name of the quantity; returns the right end.
+    fn colour_bar(draw: &mut Drawing, row: &FieldRow, axis: &Axis, room: f64, place: [f64; 4]) -> Result<f64> {
         let [x, y, wide, tall] = place;
         show(draw, &Picture::scale(row.map), place)?;
         let height = |value: f64| y + tall * (1.0 - axis.place(value));
@@ -243,7 +245,7 @@ impl FieldGrid<'_> {
         for tick in &axis.ticks {
             letters(draw, [numbers, height(tick.value) + 0.36 * Self::LETTER], Anchor::Start, false, &tick.label);
         }
-        let label = numbers + widest(axis) + 1.3 * Self::LETTER;
+        let label = numbers + room + 1.3 * Self::LETTER;
         letters(draw, [label, y + 0.5 * tall], Anchor::Middle, true, &row.value.label());
         Ok(label + Self::GAP)
     }
