@@ -469,8 +469,8 @@ Examples:
         /// File whose [constraint] gives the residual, instead of the dataset's own equation.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// Draw some samples.
-        #[arg(long, value_name = "PNG")]
+        /// Draw some samples into a file that ends in .svg or .png.
+        #[arg(long, value_name = "FILE")]
         plot: Option<PathBuf>,
     },
 }

@@ -9,11 +9,11 @@ use softly::files::write_text;
 use softly::npy::read_points;
 use softly::PointMetrics;
 use softly::statistics::Summary;
-use softly_cli::axis::{Scale, Tick};
-use softly_cli::charts::{Axes, LineChart, Point, Series};
-use softly_cli::report::{Block, Cell, Origin, Page, PanelGrid, Section, Table, render};
-use softly_cli::scatter::Scatter;
-use softly_cli::svg::{Colours, Svg};
+use softly_figures::axis::{Scale, Tick};
+use softly_figures::charts::{Axes, LineChart, Point, Series};
+use softly_figures::page::{Block, Cell, Origin, Page, PanelGrid, Section, Table, render};
+use softly_figures::scatter::Scatter;
+use softly_figures::svg::{Colours, Svg};
 
 /// How to read a metric.
 type Pick = fn(&PointMetrics<Summary>) -> Summary;

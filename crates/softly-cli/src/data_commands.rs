@@ -1,5 +1,6 @@
 //! `softly data`: make datasets and look at them.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::Path;
 
@@ -8,18 +9,22 @@ use softly::{ConstraintConfig, DataConstraint, DatasetFolder, FieldEntry, Layers
 use softly::error::{Error, Result};
 use softly::files::write_atomically;
 use softly::job::Reporter;
-use softly_cli::field_figures::{colours_of, coordinates};
-use softly_cli::field_grid::{FieldGrid, FieldRow, Quantity};
-use softly_cli::picture::Field;
+use softly_figures::field_grid::{FieldGrid, FieldRow, Quantity};
+use softly_figures::picture::{Field, colours_of};
+use softly_figures::raster::svg_to_png;
+use softly_figures::svg::Svg;
 
 use crate::arguments::{Data, Source};
 use crate::commands::{STOP, catch_interrupt, configuration, print, print_json};
+use crate::field_figures::coordinates;
 use crate::progress::{Bar, say};
 
 /// Samples that show how well the data obey their own equation.
 const GLANCE: usize = 100;
 /// Samples in a plot.
 const DRAWN: usize = 4;
+/// Pixels per unit of length of a plot.
+const SCALE: f32 = 2.0;
 
 /// Runs a command on data.
 pub fn run(command: Data, json: bool) -> Result<()> {
@@ -110,6 +115,10 @@ fn look(path: &Path, config: Option<&Path>, plot: Option<&Path>, json: bool) -> 
         None => ("the data's own equation".to_string(), folder.description.equation.clone()),
     };
     let constraint = equation.as_ref().map(|e| DataConstraint::new(e, &folder)).transpose()?;
+    // A plot that cannot be drawn is refused before all samples are read.
+    if let Some(file) = plot {
+        draw(&folder, file)?;
+    }
     catch_interrupt();
     let bar = Bar::new(0, "samples");
     bar.begin((folder.count(Split::Train) + folder.count(Split::Valid)) as u64, 0);
@@ -118,9 +127,6 @@ fn look(path: &Path, config: Option<&Path>, plot: Option<&Path>, json: bool) -> 
     let (train, valid) = (look_at(Split::Train)?, look_at(Split::Valid)?);
     bar.finish();
     let unchanged = hasher.finalize().to_hex().as_str() == folder.description.hash;
-    if let Some(file) = plot {
-        draw(&folder, file)?;
-    }
     if json {
         print_json(&report(&folder, [&train, &valid], constraint.is_some().then_some(&name), unchanged));
     } else {
@@ -226,8 +232,13 @@ fn bars(counts: &[u64]) -> String {
     counts.iter().map(|&n| LEVELS[(8 * n).div_ceil(largest) as usize]).collect()
 }
 
-/// Draws the first training samples.
+/// Draws the first training samples into an SVG or a PNG file.
 fn draw(folder: &DatasetFolder, file: &Path) -> Result<()> {
+    let ending = file.extension().and_then(OsStr::to_str).unwrap_or_default().to_ascii_lowercase();
+    if !["svg", "png"].contains(&ending.as_str()) {
+        let problem = format!("expected a file that ends in .svg or .png, found {}", file.display());
+        return Err(Error::input("--plot", problem).hint("end its name in .svg for lines or in .png for pixels"));
+    }
     let description = &folder.description;
     let grid = &description.grid;
     if grid.is_point() {
@@ -253,7 +264,8 @@ fn draw(folder: &DatasetFolder, file: &Path) -> Result<()> {
     let columns = (0..drawn.len()).map(|i| format!("#{i}")).collect();
     let plain = description.fields.iter().all(|f| f.unit == "1");
     let title = if plain { "all quantities are dimensionless".to_string() } else { String::new() };
-    let picture = FieldGrid { title, columns, rows, coordinates: Some(coordinates(grid)) };
-    let picture = picture.png().map_err(|e| failed(&e))?;
-    write_atomically(file, |out| out.write_all(&picture))
+    let figure = FieldGrid { title, columns, rows, coordinates: Some(coordinates(grid)) };
+    let figure = Svg::tile("Training samples", 1, &[figure.svg().map_err(|e| failed(&e))?]).to_string();
+    let bytes = if ending == "png" { svg_to_png(&figure, SCALE).map_err(|e| failed(&e))? } else { figure.into_bytes() };
+    write_atomically(file, |out| out.write_all(&bytes))
 }

@@ -1,20 +1,16 @@
 //! Figures of field studies: samples and residual maps, metrics against misspecification, γ(σ), residuals along the
 //! sampling path, spectra and histograms. Methods keep their colours; what they are compared with, [`DATA`], is black.
 
+use softly_figures::axis::{Scale, Tick};
+use softly_figures::charts::{Axes, LineChart, Point, Series, Spread};
+use softly_figures::field_grid::{Coordinate, FieldGrid, FieldRow, Quantity};
+use softly_figures::histogram::{Histogram, ValueSet};
+use softly_figures::picture::{ColourMap, Field, Result, colours_of};
+use softly_figures::svg::{Colours, INK, Svg};
 use softly_pde::grid::Grid;
-
-use crate::axis::{Scale, Tick};
-use crate::charts::{Axes, Bars, LineChart, Point, Series, Spread};
-use crate::field_grid::{Coordinate, FieldGrid, FieldRow, Quantity};
-use crate::histogram::{Histogram, ValueSet};
-use crate::picture::{ColourMap, Field, Result};
-use crate::svg::{Colours, INK, Svg};
 
 /// The name of what methods are compared with.
 pub const DATA: &str = "data";
-
-/// From this ratio of the largest to the smallest value on, a positive field has a logarithmic colour scale.
-const WIDE: f64 = 20.0;
 
 /// One sample of one method.
 #[derive(Clone, Debug)]
@@ -65,17 +61,6 @@ pub fn coordinates(grid: &Grid) -> [Coordinate; 2] {
     [("x", grid.x), ("y", grid.y)].map(|(name, ends)| Coordinate { quantity: Quantity::new(name, ""), ends })
 }
 
-/// Colours and scale for values from `low` to `high`: around zero, over orders of magnitude, or plain.
-pub fn colours_of([low, high]: [f64; 2]) -> (ColourMap, Scale) {
-    if low < 0.0 && high > 0.0 {
-        (ColourMap::Diverging, Scale::Linear)
-    } else if low > 0.0 && high > WIDE * low {
-        (ColourMap::Viridis, Scale::Log)
-    } else {
-        (ColourMap::Viridis, Scale::Linear)
-    }
-}
-
 /// The values below which the given fractions of the finite `values` lie.
 fn quantiles<'a>(values: impl Iterator<Item = &'a f64>, fractions: [f64; 2]) -> [f64; 2] {
     let mut values: Vec<f64> = values.copied().filter(|v| v.is_finite()).collect();
@@ -87,18 +72,6 @@ fn quantiles<'a>(values: impl Iterator<Item = &'a f64>, fractions: [f64; 2]) -> 
 pub fn misspecification_chart(axes: Axes, curves: &[Curve], colours: &mut Colours) -> Svg {
     let x_ticks = places(curves).iter().map(|&value| Tick { value, label: format!("{value}") }).collect();
     LineChart { axes: Axes { x_ticks, ..axes }, series: series(curves, colours), spread: Spread::BarsApart }.svg()
-}
-
-/// The same as groups of bars, one group per x.
-pub fn misspecification_bars(axes: Axes, curves: &[Curve], colours: &mut Colours) -> Svg {
-    let places = places(curves);
-    let tick = |(k, value): (usize, &f64)| Tick { value: k as f64, label: format!("{value}") };
-    let x_ticks = places.iter().enumerate().map(tick).collect();
-    let mut series = series(curves, colours);
-    for point in series.iter_mut().flat_map(|s| &mut s.points) {
-        point.x = places.iter().position(|x| *x == point.x).map_or(f64::NAN, |k| k as f64);
-    }
-    Bars { axes: Axes { x_ticks, ..axes }, series, width: 0.8 }.svg()
 }
 
 /// Every finite x, ascending.
@@ -174,10 +147,21 @@ fn colour_index(name: &str, colours: &mut Colours) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use roxmltree::Document;
+    use roxmltree::{Document, Node};
 
     use super::*;
-    use crate::svg::testing::{count, texts};
+
+    /// How many elements of a figure are as wanted.
+    fn count(svg: &Svg, wanted: impl Fn(Node) -> bool) -> usize {
+        Document::parse(&svg.to_string()).unwrap().descendants().filter(|n| wanted(*n)).count()
+    }
+
+    /// All texts of a figure, in order.
+    fn texts(svg: &Svg) -> Vec<String> {
+        let text = svg.to_string();
+        let document = Document::parse(&text).unwrap();
+        document.descendants().filter(|n| n.has_tag_name("text")).filter_map(|n| n.text().map(str::to_owned)).collect()
+    }
 
     #[test]
     fn samples_share_their_colours_and_clip_extremes() {
@@ -202,30 +186,17 @@ mod tests {
     }
 
     #[test]
-    fn colours_fit_the_values() {
-        assert_eq!(colours_of([-1.0, 3.0]), (ColourMap::Diverging, Scale::Linear));
-        assert_eq!(colours_of([0.1, 3.0]), (ColourMap::Viridis, Scale::Log));
-        assert_eq!(colours_of([1.0, 3.0]), (ColourMap::Viridis, Scale::Linear));
-        assert_eq!(colours_of([0.0, 3.0]), (ColourMap::Viridis, Scale::Linear));
-    }
-
-    #[test]
     fn charts_name_their_axes_and_keep_colours() {
         let mut colours = Colours::default();
         let curve =
             |y: f64| [7.5, 10.0, 15.0].map(|x| Point { x, y: y * x, low: 0.9 * y * x, high: 1.1 * y * x }).to_vec();
         let curves: Vec<Curve> = vec![("vanilla", curve(1.0)), ("scd", curve(0.7))];
         let axes = Axes { levels: vec![("p ≡ 0".to_owned(), 0.3125)], ..Axes::default() };
-        let lines = misspecification_chart(axes.clone(), &curves, &mut colours);
-        let bars = misspecification_bars(axes, &curves, &mut colours);
-        for svg in [&lines, &bars] {
-            let found = texts(svg);
-            assert!(["7.5", "10", "15", "vanilla", "scd", "p ≡ 0"].iter().all(|t| found.contains(&(*t).to_owned())));
-        }
-        // Two times three bars and two squares in the legend.
-        assert_eq!(count(&bars, |n| n.has_tag_name("rect")), 8);
-        let blue = |svg: &Svg| count(svg, |n| n.attribute("fill") == Some("#0072B2"));
-        assert_eq!((blue(&lines), blue(&bars)), (4, 4));
+        let lines = misspecification_chart(axes, &curves, &mut colours);
+        let found = texts(&lines);
+        assert!(["7.5", "10", "15", "vanilla", "scd", "p ≡ 0"].iter().all(|t| found.contains(&(*t).to_owned())));
+        // Three markers and one in the legend.
+        assert_eq!(count(&lines, |n| n.attribute("fill") == Some("#0072B2")), 4);
 
         let power = [1.0, 0.5, 0.1, 0.0];
         let spectrum = spectrum_chart("p", &[(DATA, &power), ("scd", &power)], &mut colours);

@@ -9,12 +9,16 @@ use softly::error::{Error, Result};
 use softly_studies::{Ablation, Equation, FieldStudy, FieldTable, Row, Target, Told};
 use softly::files::write_text;
 use softly::units::Units;
-use softly_cli::axis::Scale;
-use softly_cli::charts::{Axes, LineChart, Point, Series, Spread};
-use softly_cli::field_figures::{DATA, MethodSample, gamma_chart, misspecification_chart, path_chart, residual_histogram, sample_figure, spectrum_chart};
-use softly_cli::field_grid::Quantity;
-use softly_cli::report::{Block, Cell, Origin, Page, Section, Table, render};
-use softly_cli::svg::Colours;
+use softly_figures::axis::Scale;
+use softly_figures::charts::{Axes, LineChart, Point, Series, Spread};
+use softly_figures::field_grid::Quantity;
+use softly_figures::page::{Block, Cell, Origin, Page, Section, Table, render};
+use softly_figures::svg::Colours;
+
+use crate::field_figures::{
+    DATA, MethodSample, gamma_chart, misspecification_chart, path_chart, residual_histogram, sample_figure,
+    spectrum_chart,
+};
 
 /// Methods of the main table, in this order; others vary a sampler.
 const MAIN: [&str; 9] =

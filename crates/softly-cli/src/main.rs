@@ -7,6 +7,7 @@ mod commands;
 mod data_commands;
 mod denoise_command;
 mod field_eval_command;
+mod field_figures;
 mod field_report;
 mod held_out_command;
 mod progress;

@@ -9,10 +9,10 @@ use softly_studies::{Ablation, CircleStudy, FieldTable, StudyTable};
 use softly::error::{Error, Result};
 use softly::files::{read_text, write_text};
 use softly::{Metrics, RunFolder, RunInfo};
-use softly_cli::axis::Scale;
-use softly_cli::charts::{Axes, LineChart, Point, Series, Spread};
-use softly_cli::report::{Block, Cell, Page, Section, Table, readable, render};
-use softly_cli::svg::Colours;
+use softly_figures::axis::Scale;
+use softly_figures::charts::{Axes, LineChart, Point, Series, Spread};
+use softly_figures::page::{Block, Cell, Page, Section, Table, readable, render};
+use softly_figures::svg::Colours;
 
 use crate::commands::{print, print_json};
 use crate::{circle_report, field_report};

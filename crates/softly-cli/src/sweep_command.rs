@@ -10,9 +10,9 @@ use softly::statistics::Summary;
 use softly::error::{Error, Result};
 use softly::files::{make_folder, write_text};
 use softly::job::Reporter;
-use softly_cli::axis::Scale;
-use softly_cli::charts::{Axes, LineChart, Point, Series};
-use softly_cli::svg::{INK, Svg};
+use softly_figures::axis::Scale;
+use softly_figures::charts::{Axes, LineChart, Point, Series};
+use softly_figures::svg::{INK, Svg};
 
 use crate::arguments::Sampling;
 use crate::commands::{STOP, catch_interrupt, draw, point_eval_of, print, print_json, sampler_of, settings_of};

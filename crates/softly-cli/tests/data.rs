@@ -75,6 +75,12 @@ fn a_dataset_end_to_end() {
     assert_eq!((&own["train"], &own["valid"]), (&Value::from(6), &Value::from(2)));
     assert_eq!(own["hash_matches"], true);
     assert!(fs::read(at.join("set.png")).unwrap().starts_with(b"\x89PNG"));
+    softly(at, "data inspect set --plot set.SVG").assert().success();
+    assert!(fs::read_to_string(at.join("set.SVG")).unwrap().starts_with("<svg "));
+    for file in ["set.jpg", "set2"] {
+        refuses(at, &format!("data inspect set --plot {file}"), 2, &["--plot", file, ".svg or .png"]);
+        assert!(!at.join(file).exists());
+    }
     softly(at, "data inspect set").assert().success().stdout(contains("permeability")).stdout(contains("mean |R|"));
 
     // The same constraint in a file, and the residual of the arrays themselves.

@@ -30,7 +30,7 @@ pub struct Tick {
 ///
 /// Linear ticks are multiples of 1, 2 or 5 times a power of ten. Log ticks are powers of ten, or 1, 2 and 5 times
 /// them where the data spans about two decades or less.
-pub fn ticks(scale: Scale, low: f64, high: f64, intervals: usize) -> Vec<Tick> {
+fn ticks(scale: Scale, low: f64, high: f64, intervals: usize) -> Vec<Tick> {
     match scale {
         Scale::Linear => linear_ticks(low, high, intervals),
         Scale::Log => log_ticks(low, high, intervals),

@@ -1,4 +1,4 @@
-//! Charts: series of points as lines or bars with error bars.
+//! Charts: series of points as lines with error bars or bands.
 
 use std::fmt::Write as _;
 
@@ -87,7 +87,7 @@ impl LineChart {
 
     /// The figure, with the legend to the right of the plot.
     pub fn svg(&self) -> Svg {
-        let mut plot = Plot::new(&self.axes, &self.series, 0.0, None);
+        let mut plot = Plot::new(&self.axes, &self.series, None);
         let middle = 0.5 * self.series.len().saturating_sub(1) as f64;
         let apart = if self.spread == Spread::BarsApart { Self::APART } else { 0.0 };
         plot.side += apart * middle;
@@ -131,56 +131,6 @@ fn line(draw: &mut Drawing, index: usize, d: &str) {
     draw.stroke(d, colour(index), width, &format!(" stroke-linejoin=\"round\"{opacity}"));
 }
 
-/// Series as groups of bars with error bars.
-#[derive(Clone, Debug, Default)]
-pub struct Bars {
-    /// Titles and scales; categories are ticks of x.
-    pub axes: Axes,
-    /// Bar heights; x is the middle of the place the series share.
-    pub series: Vec<Series>,
-    /// Width of that place in units of x: for categories at 0, 1, 2, … about 0.8.
-    pub width: f64,
-}
-
-impl Bars {
-    /// The figure. Bars stand on zero, or on the lower end of a log axis.
-    pub fn svg(&self) -> Svg {
-        let width = if self.width.is_finite() && self.width > 0.0 { self.width } else { 1.0 };
-        let floor = (self.axes.y_scale == Scale::Linear).then_some(0.0);
-        let plot = Plot::new(&self.axes, &self.series, width, floor);
-        let mut draw = Drawing::default();
-        plot.frame(&mut draw);
-        let share = width / self.series.len().max(1) as f64;
-        let ground = floor.map_or(plot.top + Plot::HEIGHT, |floor| plot.y(floor));
-        for (k, series) in self.series.iter().enumerate() {
-            for p in series.points.iter().filter(|p| self.axes.holds(p)) {
-                let start = p.x - 0.5 * width + k as f64 * share;
-                let left = plot.x(start);
-                let wide = plot.x(start + share) - left;
-                let (top, bottom) = (plot.y(p.y).min(ground), plot.y(p.y).max(ground));
-                // Half a pixel of air keeps neighbouring bars apart.
-                draw.add(format_args!(
-                    "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"/>",
-                    short(left + 0.5),
-                    short(top),
-                    short((wide - 1.0).max(0.5)),
-                    short(bottom - top),
-                    colour(series.colour)
-                ));
-                plot.error_bar(&mut draw, left + 0.5 * wide, p, "currentColor");
-            }
-        }
-        plot.legend(&mut draw, square);
-        plot.finish(draw)
-    }
-}
-
-/// A filled square in a legend.
-fn square(draw: &mut Drawing, index: usize, [x, y]: [f64; 2]) {
-    let (x, y) = (short(x + 5.0), short(y - 6.0));
-    draw.add(format_args!("<rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" fill=\"{}\"/>", colour(index)));
-}
-
 /// Coordinates in a path.
 fn pair(x: f64, y: f64) -> String {
     format!("{} {}", short(x), short(y))
@@ -202,8 +152,6 @@ pub(crate) struct Plot<'a> {
     pub(crate) top: f64,
     /// Room between the ends of x and the frame.
     side: f64,
-    /// Room below the lower end of y: none under bars, which stand on the frame.
-    foot: f64,
     /// Tick labels of x are turned because they are too long to stand side by side.
     turned: bool,
     pub(crate) note: String,
@@ -221,12 +169,11 @@ impl<'a> Plot<'a> {
     /// Angle of turned tick labels in degrees.
     const TURN: f64 = -30.0;
 
-    /// The plot that shows all drawable points, `width` around each x, and `floor` on the y axis.
-    pub(crate) fn new(axes: &'a Axes, series: &'a [Series], width: f64, floor: Option<f64>) -> Self {
+    /// The plot that shows all drawable points, and `floor` on the y axis.
+    pub(crate) fn new(axes: &'a Axes, series: &'a [Series], floor: Option<f64>) -> Self {
         let all = || series.iter().flat_map(|s| &s.points);
         let drawn = || all().filter(|p| axes.holds(p));
-        let xs = drawn().flat_map(|p| [p.x - 0.5 * width, p.x + 0.5 * width]);
-        let x_axis = Axis::covering(axes.x_scale, xs, &axes.x_ticks);
+        let x_axis = Axis::covering(axes.x_scale, drawn().map(|p| p.x), &axes.x_ticks);
         let ys = drawn().flat_map(|p| [p.low, p.y, p.high]).chain(floor);
         let ys = ys.chain(axes.levels.iter().map(|level| level.1));
         let y_axis = Axis::covering(axes.y_scale, ys, &[]);
@@ -244,9 +191,8 @@ impl<'a> Plot<'a> {
 
         let longest = y_axis.ticks.iter().map(|tick| text_width(&tick.label, Self::TICK)).fold(0.0, f64::max);
         let left = 8.0 + if axes.y_label.is_empty() { 0.0 } else { 1.6 * Self::LABEL } + longest + 8.0;
-        let foot = if width > 0.0 { 0.0 } else { Self::INSET };
         let top = if axes.title.is_empty() { 10.0 } else { 32.0 };
-        let mut plot = Plot { axes, series, x_axis, y_axis, left, top, side: Self::INSET, foot, turned: false, note };
+        let mut plot = Plot { axes, series, x_axis, y_axis, left, top, side: Self::INSET, turned: false, note };
         let ends = |tick: &Tick| {
             let half = 0.5 * text_width(&tick.label, Self::TICK) + 3.0;
             (plot.x(tick.value) - half, plot.x(tick.value) + half)
@@ -265,7 +211,7 @@ impl<'a> Plot<'a> {
     }
 
     pub(crate) fn y(&self, value: f64) -> f64 {
-        self.top + Self::INSET + (Self::HEIGHT - Self::INSET - self.foot) * (1.0 - self.y_axis.place(value))
+        self.top + Self::INSET + (Self::HEIGHT - 2.0 * Self::INSET) * (1.0 - self.y_axis.place(value))
     }
 
     /// Height of the tick labels of x.
@@ -398,7 +344,7 @@ fn marker(draw: &mut Drawing, index: usize, [x, y]: [f64; 2]) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use roxmltree::{Document, Node};
+    use roxmltree::Document;
 
     use super::*;
     use crate::scatter::Scatter;
@@ -419,8 +365,7 @@ mod tests {
             let plane: Vec<[f64; 2]> = values.iter().map(|v| [v[0], v[1]]).collect();
             for svg in [
                 LineChart { axes: axes.clone(), series: series.clone(), spread: Spread::BarsApart }.svg(),
-                LineChart { axes: axes.clone(), series: series.clone(), spread: Spread::Band }.svg(),
-                Bars { axes, series, width: range[0] }.svg(),
+                LineChart { axes, series, spread: Spread::Band }.svg(),
                 Scatter { title: "", points: &plane, curve: &plane, range, colour: 0 }.svg(),
             ] {
                 prop_assert!(Document::parse(&svg.text).is_ok());
@@ -459,7 +404,6 @@ mod tests {
     #[test]
     fn an_empty_chart_says_so() {
         assert!(texts(&chart(Vec::new(), Scale::Linear)).contains(&"no points".to_owned()));
-        assert!(texts(&Bars::default().svg()).contains(&"no points".to_owned()));
     }
 
     #[test]
@@ -513,7 +457,8 @@ mod tests {
         let tick = |k: i32| Tick { value: f64::from(k), label: "a rather long name of a method".to_owned() };
         let axes = Axes { x_ticks: (0..4).map(tick).collect(), ..Axes::default() };
         let points = (0..4).map(|k| Point::exact(f64::from(k), 1.0)).collect();
-        let svg = Bars { axes, series: vec![Series { points, ..Series::default() }], width: 0.8 }.svg();
+        let series = vec![Series { points, ..Series::default() }];
+        let svg = LineChart { axes, series, ..LineChart::default() }.svg();
         let reach = text_width("a rather long name of a method", 12.0) * 30_f64.to_radians().cos();
         let document = Document::parse(&svg.text).unwrap();
         let turned: Vec<f64> = document
@@ -523,22 +468,5 @@ mod tests {
             .collect();
         assert_eq!(turned.len(), 4);
         assert!(turned.iter().all(|x| x - reach > -0.1), "{turned:?}");
-    }
-
-    #[test]
-    fn side_by_side_bars_share_the_width_and_stand_on_zero() {
-        let series = |y: f64| Series { points: vec![Point::exact(0.0, y)], ..Series::default() };
-        let svg = Bars { series: vec![series(2.0), series(-1.0)], width: 1.0, ..Bars::default() }.svg();
-        let document = Document::parse(&svg.text).unwrap();
-        let read = |n: Node, name: &str| n.attribute(name).unwrap().parse::<f64>().unwrap();
-        let bars: Vec<[f64; 4]> = document
-            .descendants()
-            .filter(|n| n.has_tag_name("rect"))
-            .map(|n| ["x", "y", "width", "height"].map(|name| read(n, name)))
-            .collect();
-        let [up, down] = bars[..] else { panic!("{bars:?}") };
-        assert!((up[0] + up[2] + 1.0 - down[0]).abs() < 0.11, "{bars:?}");
-        assert!((up[1] + up[3] - down[1]).abs() < 0.11, "{bars:?}");
-        assert!((up[3] - 2.0 * down[3]).abs() < 0.21, "{bars:?}");
     }
 }

@@ -1,11 +1,10 @@
-//! Fields as pixels: colour maps, and pictures with letters as PNG bytes.
+//! Fields as pixels: colour maps, and pictures as PNG bytes.
 
 use colorous::Gradient;
+use resvg::usvg;
 use thiserror::Error;
 
 use crate::axis::{Axis, Scale};
-use crate::font;
-use crate::svg::Anchor;
 
 /// What keeps fields from becoming a picture.
 #[derive(Debug, Error)]
@@ -37,6 +36,17 @@ pub enum PictureError {
         expected: usize,
         /// Fields of the row.
         found: usize,
+    },
+    /// A text that is not a figure.
+    #[error("this is not an SVG figure: {0}; give the text of one")]
+    Svg(usvg::Error),
+    /// A picture without pixels, or with more than memory can address.
+    #[error("picture of {width} × {height} pixels cannot be drawn; choose another scale")]
+    Pixels {
+        /// Pixels across.
+        width: u32,
+        /// Pixels down.
+        height: u32,
     },
     /// The PNG encoder refused.
     #[error("picture of {width} × {height} pixels cannot be written as PNG: {reason}; show fewer or smaller fields")]
@@ -116,6 +126,20 @@ impl ColourMap {
     }
 }
 
+/// From this ratio of the largest to the smallest value on, a positive field has a logarithmic colour scale.
+const WIDE: f64 = 20.0;
+
+/// Colours and scale for values from `low` to `high`: around zero, over orders of magnitude, or plain.
+pub fn colours_of([low, high]: [f64; 2]) -> (ColourMap, Scale) {
+    if low < 0.0 && high > 0.0 {
+        (ColourMap::Diverging, Scale::Linear)
+    } else if low > 0.0 && high > WIDE * low {
+        (ColourMap::Viridis, Scale::Log)
+    } else {
+        (ColourMap::Viridis, Scale::Linear)
+    }
+}
+
 /// A picture, row by row from the top.
 pub(crate) struct Picture {
     pub(crate) width: usize,
@@ -124,10 +148,6 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    pub(crate) fn blank(width: usize, height: usize) -> Self {
-        Picture { width, height, pixels: vec![[255; 3]; width * height] }
-    }
-
     /// One pixel per cell; values beyond the ends of `axis` take the colours of its ends, those that are not finite are
     /// grey.
     pub(crate) fn of(field: &Field, map: ColourMap, axis: &Axis) -> Self {
@@ -153,43 +173,6 @@ impl Picture {
         writer.write_image_data(self.pixels.as_flattened()).map_err(failed)?;
         writer.finish().map_err(failed)?;
         Ok(bytes)
-    }
-
-    /// Paints the rectangle `[x, y, width, height]`, as far as it lies inside, with the colours of (row, column).
-    pub(crate) fn fill(&mut self, [x, y, w, h]: [usize; 4], colour: impl Fn(usize, usize) -> Pixel) {
-        for r in y..(y + h).min(self.height) {
-            for c in x..(x + w).min(self.width) {
-                self.pixels[r * self.width + c] = colour(r - y, c - x);
-            }
-        }
-    }
-
-    /// Pixels per dot of a letter.
-    const DOT: usize = 2;
-
-    /// Width of `text` in pixels.
-    pub(crate) fn text_width(text: &str) -> usize {
-        text.chars().count() * (font::WIDTH + 1) * Self::DOT
-    }
-
-    /// Black letters of dots, with the base line's start, middle or end at a point; upwards if `upright`.
-    pub(crate) fn letters(&mut self, [x, y]: [f64; 2], anchor: Anchor, upright: bool, text: &str) {
-        const ASCENT: f64 = 7.0;
-        let dot = Self::DOT as f64;
-        let start = -(Self::text_width(text) as f64) * [0.0, 0.5, 1.0][anchor as usize];
-        for (k, letter) in text.chars().enumerate() {
-            for (r, row) in font::glyph(letter).iter().enumerate() {
-                for (c, _) in row.iter().enumerate().filter(|(_, dot)| **dot) {
-                    let along = start + ((k * (font::WIDTH + 1) + c) as f64) * dot;
-                    let down = (r as f64 - ASCENT) * dot;
-                    // Turned by a quarter: along becomes upwards, down becomes to the right.
-                    let [px, py] = if upright { [x + down, y - along - dot] } else { [x + along, y + down] };
-                    if px >= 0.0 && py >= 0.0 {
-                        self.fill([px as usize, py as usize, Self::DOT, Self::DOT], |_, _| [0; 3]);
-                    }
-                }
-            }
-        }
     }
 }
 
@@ -236,6 +219,14 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn colours_fit_the_values() {
+        assert_eq!(colours_of([-1.0, 3.0]), (ColourMap::Diverging, Scale::Linear));
+        assert_eq!(colours_of([0.1, 3.0]), (ColourMap::Viridis, Scale::Log));
+        assert_eq!(colours_of([1.0, 3.0]), (ColourMap::Viridis, Scale::Linear));
+        assert_eq!(colours_of([0.0, 3.0]), (ColourMap::Viridis, Scale::Linear));
+    }
+
+    #[test]
     fn the_colour_bar_rises() {
         let bar = Picture::scale(ColourMap::Viridis);
         assert_eq!((bar.width, bar.height, bar.pixels[255], bar.pixels[0]), (1, 256, LOW, HIGH));
@@ -247,18 +238,5 @@ pub(crate) mod tests {
         assert_eq!(message(Field::new(2, 3, &[0.0; 5])), "field of 2 × 3 cells has 5 values; give one value per cell");
         assert!(message(Field::new(0, 3, &[])).contains("is empty"));
         assert!(message(Field::new(usize::MAX, 3, &[0.0; 5])).contains("has 5 values"));
-    }
-
-    #[test]
-    fn upright_letters_are_turned_to_the_left() {
-        let (mut flat, mut upright) = (Picture::blank(40, 40), Picture::blank(40, 40));
-        flat.letters([10.0, 30.0], Anchor::Start, false, "Lq");
-        upright.letters([30.0, 29.0], Anchor::Start, true, "Lq");
-        let black = |p: &Picture, x: usize, y: usize| p.pixels[y * p.width + x] == [0; 3];
-        // A step to the right becomes one upwards, a step down one to the right.
-        for (right, down) in (0..24).flat_map(|right| (0..18).map(move |down| (right, down))) {
-            assert_eq!(black(&flat, 10 + right, 16 + down), black(&upright, 16 + down, 28 - right), "{right} {down}");
-        }
-        assert!(black(&flat, 10, 16) && black(&flat, 10, 28));
     }
 }

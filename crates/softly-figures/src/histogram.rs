@@ -73,7 +73,7 @@ impl Histogram<'_> {
             x_scale: self.x_scale,
             ..Axes::default()
         };
-        let mut plot = Plot::new(&axes, &series, 0.0, Some(0.0));
+        let mut plot = Plot::new(&axes, &series, Some(0.0));
         let lost =
             self.sets.iter().map(|set| set.values.len()).sum::<usize>() - sets.iter().map(Vec::len).sum::<usize>();
         plot.note = match lost {
