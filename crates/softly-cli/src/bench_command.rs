@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use burn::tensor::{Tensor, TensorData};
 use serde::Serialize;
-use softly::{Blueprint, Config, Dataset, Sampler, Training, Unobserved, device};
 use softly::error::Result;
-use softly::tensors::to_vec_f32;
 use softly::random::{Purpose, Stream};
+use softly::tensors::to_vec_f32;
+use softly::{Blueprint, Config, Dataset, Sampler, Training, Unobserved, device};
 use softly_pde::grid::Grid;
 
 use crate::arguments::{Bench, BenchWork};

@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use softly_studies::{Cell as StudyCell, CircleStudy, Floor, SeedMean, StudyTable, cell_result};
+use softly::PointMetrics;
 use softly::error::Result;
 use softly::files::write_text;
 use softly::npy::read_points;
-use softly::PointMetrics;
 use softly::statistics::Summary;
 use softly_figures::axis::{Scale, Tick};
 use softly_figures::charts::{Axes, LineChart, Point, Series};
 use softly_figures::page::{Block, Cell, Origin, Page, PanelGrid, Section, Table, render};
 use softly_figures::scatter::Scatter;
 use softly_figures::svg::{Colours, Svg};
+use softly_studies::{Cell as StudyCell, CircleStudy, Floor, SeedMean, StudyTable, cell_result};
 
 /// How to read a metric.
 type Pick = fn(&PointMetrics<Summary>) -> Summary;

@@ -7,17 +7,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use burn::tensor::Device;
 use clap::CommandFactory;
 use serde_json::json;
-use softly::{Compliance, Config, Dataset, DistanceError, Generator, Guidance, Layers, PRESETS, PointEval, ResidualSummary, RunFolder, RunInfo, Sampler, Snapshot, SoftConstraint, Trained, Training, cloud, device, npy, snapshot_file, train, w1};
-use softly::statistics::Summary;
 use softly::error::{Error, Result, nearest};
 use softly::files::make_folder;
 use softly::job::Reporter;
+use softly::statistics::Summary;
 use softly::units::Units;
+use softly::{
+    Compliance, Config, Dataset, DistanceError, Generator, Guidance, Layers, PRESETS, PointEval, ResidualSummary,
+    RunFolder, RunInfo, Sampler, Snapshot, SoftConstraint, Trained, Training, cloud, device, npy, snapshot_file, train,
+    w1,
+};
 use softly_pde::grid::Grid;
 
 use crate::arguments::{Arguments, Command, Distance, MetricName, Sampling, Source, SweepName};
-use crate::{bench_command, data_commands, denoise_command, field_eval_command, held_out_command, report_command, reproduce_command, solve_commands, sweep_command};
 use crate::progress::{Bar, say};
+use crate::{
+    bench_command, data_commands, denoise_command, field_eval_command, held_out_command, report_command,
+    reproduce_command, solve_commands, sweep_command,
+};
 
 /// Set by Ctrl-C; long work looks at it.
 pub static STOP: AtomicBool = AtomicBool::new(false);

@@ -5,10 +5,13 @@ use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use softly::{ConstraintConfig, DataConstraint, DatasetFolder, FieldEntry, Layers, Plan, Residuals, Split, SplitInspection, folder, inspect};
 use softly::error::{Error, Result};
 use softly::files::write_atomically;
 use softly::job::Reporter;
+use softly::{
+    ConstraintConfig, DataConstraint, DatasetFolder, FieldEntry, Layers, Plan, Residuals, Split, SplitInspection,
+    folder, inspect,
+};
 use softly_figures::field_grid::{FieldGrid, FieldRow, Quantity};
 use softly_figures::picture::{Field, colours_of};
 use softly_figures::raster::svg_to_png;

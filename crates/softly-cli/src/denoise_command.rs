@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use softly::{Trained, device, npy};
 use softly::error::{Error, Result};
 use softly::npy::Array;
 use softly::tensors::{field_batch, to_vec_f32};
+use softly::{Trained, device, npy};
 
 use crate::commands::{print, print_json};
 

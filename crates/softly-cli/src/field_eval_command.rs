@@ -4,9 +4,9 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use serde_json::json;
-use softly::{Dataset, DatasetFolder, FieldEval, FieldEvaluator, FieldMetrics, Trained};
 use softly::error::{Error, Result};
 use softly::job::Reporter;
+use softly::{Dataset, DatasetFolder, FieldEval, FieldEvaluator, FieldMetrics, Trained};
 
 use crate::arguments::{MetricName, Sampling};
 use crate::commands::{STOP, catch_interrupt, print, print_json};

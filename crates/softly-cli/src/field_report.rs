@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use softly::{Bits, DatasetFolder, FieldMetrics, SoftConstraint, Verdict};
-use softly::statistics::{AtLevel, OverSamples};
 use softly::error::{Error, Result};
-use softly_studies::{Ablation, Equation, FieldStudy, FieldTable, Row, Target, Told};
 use softly::files::write_text;
+use softly::statistics::{AtLevel, OverSamples};
 use softly::units::Units;
+use softly::{Bits, DatasetFolder, FieldMetrics, SoftConstraint, Verdict};
 use softly_figures::axis::Scale;
 use softly_figures::charts::{Axes, LineChart, Point, Series, Spread};
 use softly_figures::field_grid::Quantity;
 use softly_figures::page::{Block, Cell, Origin, Page, Section, Table, render};
 use softly_figures::svg::Colours;
+use softly_studies::{Ablation, Equation, FieldStudy, FieldTable, Row, Target, Told};
 
 use crate::field_figures::{
     DATA, MethodSample, gamma_chart, misspecification_chart, path_chart, residual_histogram, sample_figure,

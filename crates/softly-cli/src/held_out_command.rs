@@ -4,9 +4,12 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use softly::{Dataset, Directions, Explained, ExplainedReport, HeldOut, ParameterConfig, ParameterInterval, ParameterIntervals, Trained, Verdict, device};
 use softly::error::{Error, Result};
 use softly::job::Reporter;
+use softly::{
+    Dataset, Directions, Explained, ExplainedReport, HeldOut, ParameterConfig, ParameterInterval, ParameterIntervals,
+    Trained, Verdict, device,
+};
 
 use crate::arguments::{MetricName, Sampling};
 use crate::commands::{STOP, catch_interrupt, print, print_json, settings_of};

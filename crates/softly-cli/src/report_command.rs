@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use softly_studies::{Ablation, CircleStudy, FieldTable, StudyTable};
 use softly::error::{Error, Result};
 use softly::files::{read_text, write_text};
 use softly::{Metrics, RunFolder, RunInfo};
@@ -13,6 +12,7 @@ use softly_figures::axis::Scale;
 use softly_figures::charts::{Axes, LineChart, Point, Series, Spread};
 use softly_figures::page::{Block, Cell, Page, Section, Table, readable, render};
 use softly_figures::svg::Colours;
+use softly_studies::{Ablation, CircleStudy, FieldTable, StudyTable};
 
 use crate::commands::{print, print_json};
 use crate::{circle_report, field_report};

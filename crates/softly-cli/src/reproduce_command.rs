@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use softly::error::{Error, Result};
 use softly::{circle_study, device, field_run};
 use softly_studies::{Ablation, CircleStudy, Equation, FieldStudy, FieldTable, StudyScale};
-use softly::error::{Error, Result};
 
 use crate::arguments::{AblationName, Reproduce, ScaleName, Study};
 use crate::commands::{STOP, catch_interrupt, print, print_json, run_info};

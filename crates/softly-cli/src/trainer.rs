@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use softly::{Config, RunFolder};
 use softly::error::{Error, Result};
 use softly::files::write_text;
+use softly::{Config, RunFolder};
 
 /// Runs `softly train`, or `softly adapt` on a base, on one thread and the named device until it is done or `stop` is set.
 pub fn train(

@@ -6,10 +6,13 @@ use std::sync::atomic::AtomicBool;
 
 use assert_cmd::Command;
 use serde_json::Value;
-use softly::{BackboneConfig, Config, Dataset, FieldEval, Layers, Plan, RunFolder, RunInfo, Snapshot, Training, device, field_run, generate, train};
 use softly::error::Result;
-use softly_studies::{Ablation, Equation, FieldStudy, FieldTable, StudyScale, Told, Trainer};
 use softly::job::Reporter;
+use softly::{
+    BackboneConfig, Config, Dataset, FieldEval, Layers, Plan, RunFolder, RunInfo, Snapshot, Training, device,
+    field_run, generate, train,
+};
+use softly_studies::{Ablation, Equation, FieldStudy, FieldTable, StudyScale, Told, Trainer};
 use tempfile::TempDir;
 
 struct Silent;

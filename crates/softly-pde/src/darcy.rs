@@ -11,6 +11,7 @@ use faer::sparse::linalg::cholesky::{
 };
 use faer::sparse::{SparseColMatRef, SymbolicSparseColMat};
 use faer::{Conj, MatMut, Par, Side};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -27,7 +28,7 @@ const ACCEPTED: f64 = 1e-9;
 const MAX_REFINEMENTS: usize = 12;
 
 /// How pressure derivatives and the no-flux condition are discretised. `K` always has one-sided derivatives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Discretisation {
     /// One-sided pressure stencils with one extra row per boundary node and side, `∂p/∂n = 0`; all rows weigh the

@@ -3,12 +3,13 @@
 //! A stencil, its boundary rule and its periodicity are all just a matrix; the adjoint is the transpose. Formulas
 //! and solvers share these definitions.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::grid::{Axis, Grid};
 
 /// How a derivative is taken along an axis, and what it assumes beyond the boundary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheme {
     /// Central differences, second-order one-sided ones on the outermost node (the stencils of PIDM).

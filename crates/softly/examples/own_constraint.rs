@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release --example own_constraint`
 
-use softly::{ConstraintConfig, SoftConstraint, device};
-use softly::tensors::{field_batch, to_vec_f64};
 use softly::random::{Purpose, Stream};
+use softly::tensors::{field_batch, to_vec_f64};
 use softly::units::Units;
+use softly::{ConstraintConfig, SoftConstraint, device};
 use softly_pde::grid::Grid;
 
 const POISSON: &str = r#"

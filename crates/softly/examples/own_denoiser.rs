@@ -4,8 +4,8 @@
 //! `cargo run --release --example own_denoiser`
 
 use burn::tensor::Tensor;
-use softly::{Denoiser, Parameters, Sampler, Unobserved, Visitor, device};
 use softly::tensors::{per_sample, to_vec_f64};
+use softly::{Denoiser, Parameters, Sampler, Unobserved, Visitor, device};
 
 /// E[x0 | x] for x0 ~ N(mean, std²): (std² x + σ² mean) / (std² + σ²).
 struct Gaussian {

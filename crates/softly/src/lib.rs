@@ -1,72 +1,132 @@
 //! Diffusion models of PDE solutions that know their PDE softly.
 //!
-//! Every method is a point on three axes: a [`denoiser::Denoiser`] (plain, or [`scd::SoftlyConstrained`]), an
-//! [`objective::Objective`] (denoising score matching, or with PIDM's regulariser) and a [`sampler::Sampler`] (Heun, or
-//! with guidance).
+//! Every method is a point on three axes:
+//!
+//! | axis | trait or type | plain | with the equation |
+//! |---|---|---|---|
+//! | denoiser | [`Denoiser`] | [`Edm`] around a [`Backbone`] | [`SoftlyConstrained`], along [`Direction`]s of a [`SoftConstraint`] |
+//! | objective | [`Objective`] | denoising score matching | [`Regulariser`] |
+//! | sampler | [`Sampler`], a [`Solver`] | Heun's steps | [`Guidance`] |
+//!
+//! Around them: data ([`Dataset`], [`DatasetFolder`], [`Generator`], [`Source`]), configurations ([`Config`], [`Layers`]), the
+//! training loop ([`Training`], [`run`]), trained models ([`Trained`], [`Snapshot`]) and their judges ([`FieldEvaluator`],
+//! [`Likelihood`], [`Explained`], [`ParameterIntervals`]).
+//!
+//! The code lies in layers, one folder each; a layer uses only those before it. Names that other crates need are all here.
 
+pub mod auto;
+mod checks;
 pub mod device;
 pub mod error;
 pub mod files;
 pub mod job;
 pub mod npy;
 pub mod random;
+pub mod statistics;
 pub mod tensors;
 pub mod units;
 
 mod nn;
+
 mod constraint;
+
 mod denoiser;
+
 mod data;
+
 mod sampler;
+
 mod objective;
+
 mod direction;
+
 mod soft;
+
 mod config;
+
 mod model;
+
 mod train;
+
 mod evaluate;
 
-pub use config::{BackboneConfig, Config, DataConfig, Layers, PRESETS, PreconditionKind, SigmaData};
-pub use constraint::{ConstraintConfig, Norm, ParameterConfig, Region, ResidualConfig, ResidualSummary, Residuals, SoftConstraint};
-pub use data::dataset::{Dataset};
-pub use data::folder::{DatasetFolder, FieldEntry, Plan, Split, generate};
-pub use data::generator::{Generator, Size};
-pub use data::generator::curve::{Shape};
-pub use data::inspect::{DataConstraint, SplitInspection, inspect};
-pub use denoiser::{Denoiser, Estimates};
+// Denoisers: networks, EDM's and DDPM's wrapping, and the soft constraint on top.
 pub use denoiser::ddpm::{Ddpm, Label};
 pub use denoiser::edm::{Edm, Precondition};
-pub use direction::{Direction, DirectionKind};
+pub use denoiser::{Denoiser, Estimates};
 pub use direction::basis::{Basis, Family, data_spectrum};
-pub use direction::gradient::{Damping, GradientDirection, Scale, automatic_lambda};
-pub use direction::kalman::{KalmanConfig, KalmanDirection};
-pub use direction::newton::{NewtonConfig, NewtonDirection};
-pub use direction::spectral::{SpectralDirection};
-pub use evaluate::denoising_loss::{DenoisingLoss, DenoisingReport};
-pub use evaluate::error_shares::{Directions, Explained, ExplainedReport};
-pub use evaluate::field_eval::{AtLevel, Bits, FieldEval, FieldResult};
-pub use evaluate::fields::{FieldEvaluator, FieldMetrics, OverSamples, PerSample, Reference};
-pub use evaluate::held_out::{HeldOut};
-pub use evaluate::likelihood::{Integrator, Likelihood, LikelihoodReport, PROGRESS_PER_SAMPLE, Probes};
-pub use evaluate::paired::{PairedRatio};
-pub use evaluate::parameter_interval::{ParameterInterval, ParameterIntervals, Verdict};
-pub use evaluate::point_eval::{PointEval, Truth, cloud};
-pub use evaluate::points::{PointMetrics, Summary};
-pub use evaluate::wasserstein::{DistanceError, w1};
-pub use model::blueprint::{Blueprint, DataSpec, Model};
-pub use model::snapshot::{Snapshot, TensorFile};
-pub use model::trained::{Trained, snapshot_file};
-pub use nn::backbone::{Backbone};
-pub use nn::mp_ops::{composed};
-pub use nn::optimizer::{Optimizer};
-pub use nn::parameter::{Parameters, Visitor};
+pub use direction::compliance::Compliance;
+pub use direction::config::{Damping, GammaInput, GammaOutput, KalmanConfig, NewtonConfig, Scale, ScdConfig};
+pub use direction::gradient::{GradientDirection, automatic_lambda};
+pub use direction::kalman::KalmanDirection;
+pub use direction::newton::NewtonDirection;
+pub use direction::spectral::SpectralDirection;
+pub use direction::{BuildDirection, Direction, DirectionKind, Needs, Site};
+pub use nn::backbone::{Backbone, BackboneConfig, BuildBackbone};
+pub use nn::mlp::{LevelMlpConfig, MlpConfig};
+pub use nn::mp_ops::composed;
+pub use nn::optimizer::Optimizer;
+pub use nn::parameter::{Parameter, Parameters, Visitor};
 pub use nn::unet::{UNet, UNetConfig};
-pub use objective::{Estimation, LambdaSchedule, Loss, Objective, Regulariser, Weight};
-pub use objective::noise::{NoiseDist};
-pub use sampler::{Churn, Guidance, Observer, Sampler, Solver, Unobserved};
-pub use soft::{Gamma, GammaInput, GammaOutput, Lambda, ScdConfig, SoftlyConstrained};
-pub use soft::compliance::{Compliance};
-pub use train::{Metrics, Progress, RunFolder, RunInfo, Training, run, run_training};
+pub use soft::SoftlyConstrained;
+pub use soft::gamma::Gamma;
+
+// Constraints.
+pub use constraint::SoftConstraint;
+pub use constraint::config::{ConstraintConfig, ParameterConfig, Region, ResidualConfig, Residuals};
+pub use constraint::norm::{Norm, ResidualSummary};
+
+// Objectives.
+pub use objective::noise::NoiseDist;
+pub use objective::regulariser::{Estimation, LambdaSchedule, Regulariser};
+pub use objective::{Batch, Loss, Objective, Term, Weight};
+
+// Samplers.
+pub use sampler::guidance::dps::Dps;
+pub use sampler::guidance::{Guidance, GuidanceConfig};
+pub use sampler::sigma_grid::SigmaGrid;
+pub use sampler::solver::{Solver, SolverKind, Step};
+pub use sampler::{Churn, Observer, Projection, Sampler, Target, Unobserved};
+
+// Data.
+pub use data::config::{DataConfig, Normalise};
+pub use data::dataset::Dataset;
+pub use data::folder::{DatasetFolder, Description, FieldEntry};
+pub use data::generator::curve::Shape;
+pub use data::generator::darcy::Darcy;
+pub use data::generator::helmholtz::Helmholtz;
+pub use data::generator::points::Points;
+pub use data::generator::{FieldSpec, Generator, GeneratorConfig, Recipe, Reference, SampleMaker, Size};
+pub use data::inspect::{DataConstraint, SplitInspection, inspect};
+pub use data::split::Split;
+pub use data::writer::{Plan, Source, generate, write};
+
+// Configurations, models and training.
+pub use config::layers::Layers;
+pub use config::presets::PRESETS;
+pub use config::{Config, DenoiserConfig, PreconditionKind, TrainConfig};
+pub use model::Model;
+pub use model::blueprint::{Blueprint, DataSpec};
+pub use model::run_folder::{Metrics, RunFolder, RunInfo};
+pub use model::snapshot::Snapshot;
+pub use model::tensor_file::TensorFile;
+pub use model::trained::{Draw, Trained, snapshot_file};
+pub use train::Training;
+pub use train::run::run;
+
+// Evaluation.
+pub use evaluate::denoising_loss::{DenoisingLoss, DenoisingReport};
+pub use evaluate::explained::{Directions, Explained, ExplainedReport};
+pub use evaluate::field_eval::{Bits, FieldEval, FieldResult};
+pub use evaluate::fields::{FieldComparison, FieldEvaluator, FieldMetrics, PerSample, ReferenceRow};
+pub use evaluate::held_out::HeldOut;
+pub use evaluate::likelihood::{Integrator, Likelihood, LikelihoodReport, PROGRESS_PER_SAMPLE, Probes};
+pub use evaluate::metric::{METRICS, SampleMetric};
+pub use evaluate::paired::PairedRatio;
+pub use evaluate::parameter_interval::{Identification, ParameterInterval, ParameterIntervals};
+pub use evaluate::point_eval::{PointEval, Truth, cloud};
+pub use evaluate::points::{Cloud, PointMetrics};
+pub use evaluate::wasserstein::{DistanceError, w1};
 
 /// Compiles and runs the code in the README.
 #[cfg(doctest)]

@@ -5,7 +5,6 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
-use crate::nn::parameter::Parameters;
 
 /// What a stream of random numbers is for. Streams of different purposes never overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,10 +8,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::Device;
-use softly::{Blueprint, Config, Dataset, Denoiser, Estimates, HeldOut, Layers, Loss, Metrics, Model, ParameterIntervals, RunFolder, RunInfo, Sampler, Snapshot, Trained, Training, run_training};
 use softly::error::Result;
-use softly::tensors::{field_batch, to_vec_f64};
 use softly::random::{Purpose, Stream};
+use softly::tensors::{field_batch, to_vec_f64};
+use softly::{
+    Blueprint, Config, Dataset, Denoiser, Estimates, HeldOut, Layers, Loss, Metrics, Model, ParameterIntervals,
+    RunFolder, RunInfo, Sampler, Snapshot, Trained, Training, run_training,
+};
 use tempfile::TempDir;
 
 fn cpu() -> Device {

@@ -7,10 +7,15 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::{Device, Tensor};
-use softly::{Blueprint, Compliance, Config, ConstraintConfig, Damping, Dataset, Denoiser, Direction, DirectionKind, Directions, Explained, Gamma, GradientDirection, HeldOut, Layers, NewtonConfig, NoiseDist, Norm, Objective, ParameterConfig, ParameterInterval, ParameterIntervals, Parameters, Precondition, Residuals, Sampler, Scale, ScdConfig, SoftConstraint, SoftlyConstrained, Solver, Training, Unobserved, Verdict, Visitor};
-use softly::tensors::{field_batch, per_sample, to_vec_f64};
 use softly::random::{Purpose, Stream};
+use softly::tensors::{field_batch, per_sample, to_vec_f64};
 use softly::units::Units;
+use softly::{
+    Blueprint, Compliance, Config, ConstraintConfig, Damping, Dataset, Denoiser, Direction, DirectionKind, Directions,
+    Explained, Gamma, GradientDirection, HeldOut, Layers, NewtonConfig, NoiseDist, Norm, Objective, ParameterConfig,
+    ParameterInterval, ParameterIntervals, Parameters, Precondition, Residuals, Sampler, Scale, ScdConfig,
+    SoftConstraint, SoftlyConstrained, Solver, Training, Unobserved, Verdict, Visitor,
+};
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::Grid;
 

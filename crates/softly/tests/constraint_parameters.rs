@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::Device;
-use softly::{BackboneConfig, Blueprint, Config, ConstraintConfig, DataSpec, GammaInput, GammaOutput, Layers, Norm, Objective, ParameterConfig, Residuals, Scale, ScdConfig, SigmaData, SoftConstraint};
-use softly::tensors::{field_batch, to_vec_f64};
 use softly::random::{Purpose, Stream};
+use softly::tensors::{field_batch, to_vec_f64};
 use softly::units::Units;
+use softly::{
+    BackboneConfig, Blueprint, Config, ConstraintConfig, DataSpec, GammaInput, GammaOutput, Layers, Norm, Objective,
+    ParameterConfig, Residuals, Scale, ScdConfig, SigmaData, SoftConstraint,
+};
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::Grid;
 

@@ -5,9 +5,9 @@ use std::fs::{self, OpenOptions};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use softly::{Config, Dataset, DatasetFolder, Generator, Plan, Split, generate};
 use softly::error::Error;
 use softly::job::Reporter;
+use softly::{Config, Dataset, DatasetFolder, Generator, Plan, Split, generate};
 
 /// Asks to stop once so many samples are made.
 struct StopAfter<'a> {

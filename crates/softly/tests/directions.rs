@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use softly::{Basis, ConstraintConfig, Dataset, Denoiser, Direction, Family, Generator, KalmanConfig, KalmanDirection, Layers, NewtonConfig, NewtonDirection, Norm, ParameterConfig, Parameters, Precondition, Region, ResidualConfig, Residuals, Size, Snapshot, SoftConstraint, SpectralDirection, Training, Visitor, data_spectrum};
-use softly::tensors::{field_batch, to_vec_f64};
 use softly::random::{Purpose, Stream};
+use softly::tensors::{field_batch, to_vec_f64};
 use softly::units::Units;
+use softly::{
+    Basis, ConstraintConfig, Dataset, Denoiser, Direction, Family, Generator, KalmanConfig, KalmanDirection, Layers,
+    NewtonConfig, NewtonDirection, Norm, ParameterConfig, Parameters, Precondition, Region, ResidualConfig, Residuals,
+    Size, Snapshot, SoftConstraint, SpectralDirection, Training, Visitor, data_spectrum,
+};
 use softly_pde::darcy::Discretisation;
 use softly_pde::derivative::{Matrix, Order, Scheme};
 use softly_pde::grid::Grid;

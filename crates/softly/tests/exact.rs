@@ -5,10 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor};
-use softly::{BackboneConfig, Blueprint, Churn, Config, ConstraintConfig, Damping, DataSpec, Denoiser, Estimation, Gamma, GammaInput, GammaOutput, GradientDirection, Guidance, Lambda, LambdaSchedule, Model, Norm, Objective, Observer, ParameterConfig, Parameters, PreconditionKind, Region, Regulariser, ResidualConfig, Residuals, Sampler, Scale, ScdConfig, SigmaData, SoftConstraint, SoftlyConstrained, Solver, Unobserved, Visitor, Weight, automatic_lambda};
-use softly::tensors::{field_batch, per_sample, to_vec_f64};
 use softly::random::{Purpose, Stream};
+use softly::tensors::{field_batch, per_sample, to_vec_f64};
 use softly::units::Units;
+use softly::{
+    BackboneConfig, Blueprint, Churn, Config, ConstraintConfig, Damping, DataSpec, Denoiser, Estimation, Gamma,
+    GammaInput, GammaOutput, GradientDirection, Guidance, Lambda, LambdaSchedule, Model, Norm, Objective, Observer,
+    ParameterConfig, Parameters, PreconditionKind, Region, Regulariser, ResidualConfig, Residuals, Sampler, Scale,
+    ScdConfig, SigmaData, SoftConstraint, SoftlyConstrained, Solver, Unobserved, Visitor, Weight, automatic_lambda,
+};
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::Grid;
 

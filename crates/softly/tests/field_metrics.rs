@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use softly::{ConstraintConfig, DataConfig, Dataset, FieldEvaluator, FieldMetrics, Generator, Layers, PairedRatio, Size, npy};
 use softly::units::Units;
+use softly::{
+    ConstraintConfig, DataConfig, Dataset, FieldEvaluator, FieldMetrics, Generator, Layers, PairedRatio, Size, npy,
+};
 use softly_pde::darcy::Discretisation;
 
 fn darcy(size: usize, discretisation: Discretisation) -> Generator {

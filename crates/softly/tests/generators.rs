@@ -1,8 +1,8 @@
 //! Generated samples obey the equation that goes with them.
 
-use softly::{Generator, Size, SoftConstraint};
 use softly::random::Purpose;
 use softly::units::Units;
+use softly::{Generator, Size, SoftConstraint};
 use softly_pde::darcy::{Discretisation, corner_source};
 
 fn darcy(size: usize, discretisation: Discretisation) -> Generator {

@@ -6,11 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use softly::{Backbone, BackboneConfig, Blueprint, Config, ConstraintConfig, Damping, DataSpec, Ddpm, Denoiser, DenoisingLoss, DenoisingReport, Gamma, GammaInput, GradientDirection, HeldOut, Integrator, Label, Lambda, Likelihood, LikelihoodReport, Model, Norm, PROGRESS_PER_SAMPLE, ParameterConfig, Parameters, PreconditionKind, Probes, Residuals, Scale, ScdConfig, SigmaData, SoftConstraint, SoftlyConstrained, Visitor};
-use softly::tensors::{field_batch, per_sample, to_vec_f64};
 use softly::error::{Error, Result};
 use softly::random::{Purpose, Stream};
+use softly::tensors::{field_batch, per_sample, to_vec_f64};
 use softly::units::Units;
+use softly::{
+    Backbone, BackboneConfig, Blueprint, Config, ConstraintConfig, Damping, DataSpec, Ddpm, Denoiser, DenoisingLoss,
+    DenoisingReport, Gamma, GammaInput, GradientDirection, HeldOut, Integrator, Label, Lambda, Likelihood,
+    LikelihoodReport, Model, Norm, PROGRESS_PER_SAMPLE, ParameterConfig, Parameters, PreconditionKind, Probes,
+    Residuals, Scale, ScdConfig, SigmaData, SoftConstraint, SoftlyConstrained, Visitor,
+};
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::Grid;
 

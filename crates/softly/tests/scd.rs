@@ -5,10 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use softly::{Blueprint, ConstraintConfig, Damping, Dataset, Denoiser, Direction, DirectionKind, Gamma, GammaOutput, GradientDirection, Layers, Norm, Optimizer, Parameters, Precondition, Region, ResidualConfig, Residuals, Scale, ScdConfig, SoftConstraint, SoftlyConstrained, Visitor};
-use softly::tensors::{field_batch, to_vec_f64};
 use softly::random::{Purpose, Stream};
+use softly::tensors::{field_batch, to_vec_f64};
 use softly::units::Units;
+use softly::{
+    Blueprint, ConstraintConfig, Damping, Dataset, Denoiser, Direction, DirectionKind, Gamma, GammaOutput,
+    GradientDirection, Layers, Norm, Optimizer, Parameters, Precondition, Region, ResidualConfig, Residuals, Scale,
+    ScdConfig, SoftConstraint, SoftlyConstrained, Visitor,
+};
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::Grid;
 

@@ -7,10 +7,12 @@ use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::Device;
-use softly::{Config, Dataset, Layers, Metrics, Progress, RunFolder, RunInfo, Snapshot, TensorFile, Trained, Training, run};
 use softly::error::{Error, Result};
-use softly::tensors::{field_batch, to_vec_f64};
 use softly::random::{Purpose, Stream};
+use softly::tensors::{field_batch, to_vec_f64};
+use softly::{
+    Config, Dataset, Layers, Metrics, Progress, RunFolder, RunInfo, Snapshot, TensorFile, Trained, Training, run,
+};
 use tempfile::TempDir;
 
 /// The test of memory wants the process to itself; all others share it.

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use safetensors::SafeTensors;
-use softly::{Backbone, BackboneConfig, Denoiser, Edm, Layers, Parameters, UNet, UNetConfig, composed, to_vec};
 use softly::random::{Purpose, Stream};
+use softly::{Backbone, BackboneConfig, Denoiser, Edm, Layers, Parameters, UNet, UNetConfig, composed, to_vec};
 
 /// Name → shape and values.
 type Reference = HashMap<String, (Vec<usize>, Vec<f32>)>;

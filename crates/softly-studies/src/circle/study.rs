@@ -9,14 +9,16 @@ use std::time::Instant;
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
-use softly::{Config, Generator, Layers, PointEval, PointMetrics, RunFolder, RunInfo, Shape, Trained, Truth, cloud, npy};
-use softly::statistics::Summary;
+use crate::scale::StudyScale;
 use softly::error::{Error, Result};
 use softly::files::{read_text, write_text};
-use softly::tensors::to_vec_f64;
-use softly::random::{Purpose, Stream};
 use softly::job::Reporter;
-use crate::scale::StudyScale;
+use softly::random::{Purpose, Stream};
+use softly::statistics::Summary;
+use softly::tensors::to_vec_f64;
+use softly::{
+    Config, Generator, Layers, PointEval, PointMetrics, RunFolder, RunInfo, Shape, Trained, Truth, cloud, npy,
+};
 
 /// What the study consists of.
 #[derive(Debug, Clone)]

@@ -6,12 +6,14 @@ use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::Device;
 
-use softly::{Config, Dataset, DatasetFolder, FieldEval, FieldEvaluator, Plan, RunFolder, RunInfo, Trained, generate, npy};
-use softly::error::{Error, Result};
 use crate::fields::study::{Cell, FieldStudy, Variant};
 use crate::fields::table::{FieldTable, Row};
+use softly::error::{Error, Result};
 use softly::files::read_text;
 use softly::job::Reporter;
+use softly::{
+    Config, Dataset, DatasetFolder, FieldEval, FieldEvaluator, Plan, RunFolder, RunInfo, Trained, generate, npy,
+};
 
 /// Trains a configuration in a run folder, or goes on there, and tells the step it has reached; with a base, freezes its
 /// denoiser and trains the rest. It is called from several threads at once.

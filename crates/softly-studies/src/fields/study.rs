@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use softly::{Config, FieldEval, Layers};
-use softly::error::Result;
 use crate::fields::ablation::Ablation;
 use crate::scale::StudyScale;
+use softly::error::Result;
+use softly::{Config, FieldEval, Layers};
 
 /// The equation that is studied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use softly::error::{Error, Result};
 use crate::fields::ablation::Ablation;
-use softly::{FieldEval, FieldMetrics, FieldResult, PairedRatio, PerSample, Reference, npy};
 use crate::fields::study::{Cell, Equation, FieldStudy, Told, Variant};
 use crate::fields::targets::{Target, targets};
-use softly::files::{read_text, write_text};
 use crate::scale::StudyScale;
+use softly::error::{Error, Result};
+use softly::files::{read_text, write_text};
+use softly::{FieldEval, FieldMetrics, FieldResult, PairedRatio, PerSample, Reference, npy};
 
 /// A row of results: one method, told one thing, with one seed.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::fields::ablation::Ablation;
 use crate::fields::study::{Equation, FieldStudy, Told};
 use crate::fields::table::{FieldTable, Line, Verdict, pairs, residual_ratio, rows_of};
-use softly::PairedRatio;
 use crate::scale::StudyScale;
+use softly::PairedRatio;
 
 /// One thing to reach.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

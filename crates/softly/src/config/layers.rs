@@ -82,7 +82,8 @@ impl Layers {
 
     /// The merged configuration; `location` names it in errors.
     pub fn finish(self, location: &str) -> Result<Config> {
-        let mut config: Config = Config::deserialize(Value::Table(self.table)).map_err(|e| parse_error(location, &e))?;
+        let mut config: Config =
+            Config::deserialize(Value::Table(self.table)).map_err(|e| parse_error(location, &e))?;
         config.methods = Table::new();
         config.check()?;
         Ok(config)

@@ -19,8 +19,6 @@ use crate::objective::Objective;
 use crate::objective::noise::NoiseDist;
 use crate::sampler::Sampler;
 use crate::sampler::solver::SolverKind;
-use crate::denoiser::ddpm::Ddpm;
-use crate::denoiser::edm::Edm;
 
 /// Everything that defines a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -78,7 +76,11 @@ pub struct DenoiserConfig {
 
 impl Default for DenoiserConfig {
     fn default() -> Self {
-        Self { precondition: PreconditionKind::Edm, backbone: BackboneConfig::Mlp(MlpConfig { hidden: 128 }), scd: None }
+        Self {
+            precondition: PreconditionKind::Edm,
+            backbone: BackboneConfig::Mlp(MlpConfig { hidden: 128 }),
+            scd: None,
+        }
     }
 }
 

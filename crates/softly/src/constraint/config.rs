@@ -10,7 +10,9 @@ use softly_pde::formula::{self, Parameter, Symbols};
 use softly_pde::grid::Grid;
 
 use crate::constraint::norm::Norm;
-use crate::constraint::parameters::RuntimeParameters;
+use crate::constraint::parameters::{RuntimeParameters, Source};
+use crate::constraint::smooth_field::SmoothField;
+use crate::error::{Error, Result, nearest};
 use crate::npy;
 
 /// A constraint as written in a configuration file.

@@ -1,6 +1,7 @@
 //! The local step of the relaxed gradient: S = 1/(|J|ᵀ|J| 1).
 
 use burn::tensor::Tensor;
+use softly_pde::algebra::Algebra;
 
 use crate::constraint::absolute_algebra::AbsoluteAlgebra;
 use crate::constraint::tensor_algebra::{TensorAlgebra, TensorValue};

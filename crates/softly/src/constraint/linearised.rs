@@ -4,8 +4,8 @@
 use burn::tensor::Tensor;
 use softly_pde::program::Tape;
 
-use crate::constraint::{Field, Part, SoftConstraint, full};
 use crate::constraint::tensor_algebra::{TensorAlgebra, TensorValue};
+use crate::constraint::{Field, Part, SoftConstraint, full};
 
 /// One residual R of a constraint at given fields, and J = ∂R/∂x in normalised units.
 pub(crate) struct Linearised<'a> {

@@ -9,25 +9,22 @@ pub mod parameters;
 pub mod smooth_field;
 pub mod tensor_algebra;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 use softly_pde::algebra::{Algebra, Binary, F64Algebra, Value};
-use softly_pde::derivative::Scheme;
-use softly_pde::formula::{self, Parameter, Symbols};
+use softly_pde::formula::{self};
 use softly_pde::grid::Grid;
 use softly_pde::program::{Program, Tape};
 
-use crate::error::{Error, Result, nearest};
-use crate::nn::parameter::Visitor;
-use crate::constraint::parameters::RuntimeParameters;
-use crate::constraint::tensor_algebra::{Constants, TensorAlgebra, TensorValue};
-use crate::units::Units;
 use crate::constraint::config::ConstraintConfig;
 use crate::constraint::norm::Norm;
+use crate::constraint::parameters::RuntimeParameters;
+use crate::constraint::tensor_algebra::{Constants, TensorAlgebra, TensorValue};
+use crate::error::{Error, Result, nearest};
+use crate::nn::parameter::Visitor;
+use crate::units::Units;
 
 /// A residual ready to run: its program and the weight of each node (0 outside its region).
 pub(crate) struct Part {

@@ -3,7 +3,6 @@
 use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use crate::tensors::per_sample;
 
 /// ‖R‖ of one sample's residuals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -7,11 +7,11 @@ use burn::tensor::{Device, Tensor, TensorData};
 use softly_pde::algebra::{F64Algebra, Value};
 use softly_pde::program::Program;
 
-use crate::tensors::to_vec_f64;
-use crate::nn::parameter::{AnyParameter, Parameter, Visitor};
-use crate::random::{Purpose, Stream};
 use crate::constraint::smooth_field::SmoothField;
 use crate::constraint::tensor_algebra::{TensorAlgebra, TensorValue};
+use crate::nn::parameter::{AnyParameter, Parameter, Visitor};
+use crate::random::{Purpose, Stream};
+use crate::tensors::to_vec_f64;
 
 /// Learning rate of a learned number relative to its start, as a multiple of γ's: a few hundred steps of a falling rate of
 /// 2e-3 double or halve it.

@@ -89,8 +89,8 @@ impl SmoothField {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensors::to_vec_f64;
     use crate::random::{Purpose, Stream};
+    use crate::tensors::to_vec_f64;
     use burn::tensor::{DType, Device};
 
     #[test]

@@ -12,7 +12,6 @@ use crate::data::generator::{GeneratorConfig, Reference, SampleMaker};
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::units::Units;
-use crate::nn::ops::values;
 
 /// Samples in physical units.
 #[derive(Debug, Clone)]

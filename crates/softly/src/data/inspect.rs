@@ -1,7 +1,5 @@
 //! Looking at a dataset: moments, distributions, and the residual of the real data under a constraint.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -10,10 +8,10 @@ use crate::constraint::config::ConstraintConfig;
 use crate::constraint::norm::ResidualSummary;
 use crate::data::folder::DatasetFolder;
 use crate::data::split::Split;
-use crate::statistics::{Moments, Statistics};
 use crate::error::Result;
-use crate::units::Units;
 use crate::job::Job;
+use crate::statistics::{Moments, Statistics};
+use crate::units::Units;
 
 /// Bars of a histogram.
 const BARS: usize = 40;

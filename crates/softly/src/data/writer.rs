@@ -229,9 +229,8 @@ fn safe_samples(plan: &Plan, folder: &Path, partial: &Path, record: &Path) -> Re
     if !record.exists() {
         return Ok(0);
     }
-    let found: Record = toml::from_str(&read_text(record)?).map_err(|e| {
-        Error::input(record.display(), e).hint(format!("remove {} to start again", partial.display()))
-    })?;
+    let found: Record = toml::from_str(&read_text(record)?)
+        .map_err(|e| Error::input(record.display(), e).hint(format!("remove {} to start again", partial.display())))?;
     plan.refuse_other(&found.plan, folder, "an unfinished dataset")?;
     Ok(found.done)
 }

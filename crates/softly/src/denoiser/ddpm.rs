@@ -7,8 +7,8 @@ use burn::tensor::Tensor;
 
 use crate::denoiser::Denoiser;
 use crate::nn::backbone::Backbone;
-use crate::tensors::per_sample;
 use crate::nn::parameter::{Parameters, Visitor};
+use crate::tensors::per_sample;
 
 /// The cosine noise schedule with T levels: ᾱ(t) ∝ cos²(π/2 · (t/T + s)/(1 + s)), s = 0.008.
 #[derive(Debug, Clone)]

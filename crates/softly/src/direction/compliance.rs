@@ -12,7 +12,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::denoiser::edm::Precondition;
-use crate::error::Result;
 
 /// How much of a soft constraint's correction is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]

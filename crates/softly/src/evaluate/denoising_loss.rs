@@ -16,23 +16,20 @@
 //! bounded is that of the stochastic reverse diffusion; for a denoiser that is not a score it differs from the
 //! deterministic flow's, so the bound may then lie on either side of the flow's likelihood.
 
-use std::sync::atomic::AtomicBool;
-
-use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
-use crate::denoiser::ddpm::CosineSchedule;
 use crate::denoiser::Denoiser;
+use crate::denoiser::ddpm::CosineSchedule;
 use crate::error::{Error, Result};
 use crate::evaluate::held_out::HeldOut;
-use crate::objective::Weight;
-use crate::tensors::to_vec_f64;
-use crate::statistics::Summary;
 use crate::evaluate::quadrature::integrate;
-use crate::sampler::Sampler;
-use crate::units::Units;
 use crate::job::Job;
+use crate::objective::Weight;
+use crate::sampler::Sampler;
+use crate::statistics::{Summary, log_spaced};
+use crate::tensors::to_vec_f64;
+use crate::units::Units;
 
 /// How the loss by noise level is measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -129,13 +126,12 @@ impl DenoisingLoss {
         self.check()?;
         // By batch and level ‖D − x0‖²/d of every sample.
         let size = data.size();
-        let batches =
-            data.at_levels(&self.sigmas, self.batch, seed, job, |clean, noisy, sigma| {
-                let estimate = to_vec_f64(denoiser.denoise(noisy, &vec![sigma; clean.len() / size]));
-                let pairs = estimate.chunks(size).zip(clean.chunks(size));
-                let squares = pairs.map(|(e, c)| e.iter().zip(c).map(|(e, c)| (e - c).powi(2)).sum::<f64>());
-                squares.map(|sum| sum / size as f64).collect::<Vec<f64>>()
-            })?;
+        let batches = data.at_levels(&self.sigmas, self.batch, seed, job, |clean, noisy, sigma| {
+            let estimate = to_vec_f64(denoiser.denoise(noisy, &vec![sigma; clean.len() / size]));
+            let pairs = estimate.chunks(size).zip(clean.chunks(size));
+            let squares = pairs.map(|(e, c)| e.iter().zip(c).map(|(e, c)| (e - c).powi(2)).sum::<f64>());
+            squares.map(|sum| sum / size as f64).collect::<Vec<f64>>()
+        })?;
         // Per sample, per level.
         let of_batch = |levels: &Vec<Vec<f64>>| -> Vec<Vec<f64>> {
             (0..levels[0].len()).map(|i| levels.iter().map(|level| level[i]).collect()).collect()

@@ -4,26 +4,23 @@
 //! ⟨e, v⟩²/(⟨v, v⟩⟨e, e⟩) of ⟨e, e⟩, sums over all samples and nodes. Nothing is trained for it: it tells whether an equation is
 //! worth a training.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::data::dataset::Dataset;
-use crate::denoiser::{Denoiser, Estimates};
+use crate::denoiser::Estimates;
 use crate::denoiser::edm::Precondition;
-use crate::evaluate::denoising_loss::DenoisingLoss;
+use crate::direction::config::ScdConfig;
 use crate::direction::{Direction, DirectionKind};
 use crate::error::{Error, Result};
+use crate::evaluate::denoising_loss::DenoisingLoss;
 use crate::evaluate::held_out::HeldOut;
-use crate::model::blueprint::Blueprint;
 use crate::evaluate::normal_equations::NormalEquations;
-use crate::tensors::to_vec_f64;
-use crate::direction::config::ScdConfig;
 use crate::job::Job;
 use crate::model::Model;
+use crate::model::blueprint::Blueprint;
+use crate::tensors::to_vec_f64;
 
 /// How it is measured.
 #[derive(Debug, Clone, PartialEq)]

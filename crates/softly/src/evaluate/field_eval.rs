@@ -2,27 +2,26 @@
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use crate::direction::compliance::Compliance;
 use crate::constraint::SoftConstraint;
 use crate::data::dataset::Dataset;
-use crate::evaluate::denoising_loss::{DenoisingLoss, LevelLoss};
+use crate::direction::compliance::Compliance;
 use crate::error::{Error, Result};
+use crate::evaluate::denoising_loss::{DenoisingLoss, LevelLoss};
 use crate::evaluate::fields::{FieldEvaluator, FieldMetrics};
-use crate::model::trained::{Draw, Trained};
 use crate::evaluate::held_out::HeldOut;
 use crate::evaluate::likelihood::{Integrator, Likelihood, PROGRESS_PER_SAMPLE, Probes};
-use crate::tensors::{field_batch, to_vec_f64};
+use crate::job::{Job, Scaled};
+use crate::model::trained::{Draw, Trained};
+use crate::objective::Weight;
 use crate::random::{Purpose, Stream};
 use crate::sampler::Observer;
-use crate::job::{Job, Scaled};
-use crate::objective::Weight;
 use crate::statistics::{AtLevel, log_spaced};
+use crate::tensors::{field_batch, to_vec_f64};
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -105,8 +104,7 @@ impl FieldEval {
         let draw = Draw { seed: blueprint.config.train.seed, indices: &indices, batch: self.batch };
         // A step of a sample is two denoiser calls.
         let progress = Scaled::new(job.reporter, 2.0);
-        let samples =
-            trained.generate(&draw, &job.reporting_to(&progress), &|_| Box::new(Watch { path: &path }))?;
+        let samples = trained.generate(&draw, &job.reporting_to(&progress), &|_| Box::new(Watch { path: &path }))?;
         // Projected samples lie on a surface: they have no density, and D alone is not what they are drawn with.
         let density = blueprint.config.denoiser.scd.as_ref().is_none_or(|scd| scd.compliance != Compliance::FULL);
         let mut result = FieldResult {

@@ -3,6 +3,8 @@
 //! No number stands alone. A residual can be lowered by fields that hardly vary, so amplitudes and spectra stand beside
 //! it; distances between finite sets are never zero, so each has a floor: what training data score.
 
+use std::collections::BTreeMap;
+
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use softly_pde::spectrum::{RadialSpectrum, log_spectral_distance};
@@ -14,11 +16,11 @@ use crate::error::{Error, Result};
 use crate::evaluate::neighbours::nearest_distances;
 use crate::statistics::Summary;
 
-use crate::units::Units;
-use crate::evaluate::wasserstein::{w1, w1_1d};
-use crate::evaluate::metric::{METRICS, Sample, SampleMetric};
 use crate::data::generator::Reference;
+use crate::evaluate::metric::{METRICS, Sample, SampleMetric};
+use crate::evaluate::wasserstein::w1_1d;
 use crate::statistics::OverSamples;
+use crate::units::Units;
 
 /// Everything that is measured of a set of samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,15 +1,13 @@
 //! Data that a model was not trained on, as its likelihood and its loss are measured on.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
+use crate::job::{Job, NOTHING_WRITTEN};
 use crate::random::{Purpose, Stream};
 use crate::tensors::field_batch;
 use crate::units::Units;
-use crate::job::{Job, NOTHING_WRITTEN};
 
 /// Held-out samples in the network's normalised units.
 #[derive(Debug, Clone, Copy)]

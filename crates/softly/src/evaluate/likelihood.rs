@@ -29,27 +29,24 @@
 //! visits: one trace per step, and the stages within a step need no derivative. The state is f64 around the network's
 //! f32.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use burn::tensor::Device;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::constraint::config::{ConstraintConfig, ParameterConfig};
-use crate::denoiser::ddpm::CosineSchedule;
 use crate::denoiser::Denoiser;
+use crate::denoiser::ddpm::CosineSchedule;
 use crate::error::{Error, Result};
 use crate::evaluate::held_out::HeldOut;
-use crate::tensors::{field_batch, to_vec_f64};
-use crate::statistics::Summary;
 use crate::evaluate::quadrature::{divided_difference, integrate};
+use crate::job::Job;
 use crate::random::{Purpose, Stream};
 use crate::sampler::Sampler;
 use crate::sampler::sigma_grid::SigmaGrid;
+use crate::statistics::Summary;
+use crate::tensors::{field_batch, to_vec_f64};
 use crate::units::Units;
-use crate::job::Job;
-use crate::sampler::solver::heun::Heun;
 
 /// How the path is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -224,7 +221,13 @@ impl Likelihood {
             Probes::Exact => data.size(),
             Probes::Rademacher { count } | Probes::Gaussian { count } => count,
         };
-        let flow = Flow { denoiser, shape: data.shape, exact: self.probes == Probes::Exact, batch: self.batch, device: job.device };
+        let flow = Flow {
+            denoiser,
+            shape: data.shape,
+            exact: self.probes == Probes::Exact,
+            batch: self.batch,
+            device: job.device,
+        };
         let indices: Vec<usize> = (0..data.count()).collect();
         let chunks: Vec<Option<Vec<Path>>> = indices
             .par_chunks((self.batch / rows).max(1))
@@ -324,13 +327,7 @@ impl Likelihood {
     }
 
     /// Takes `paths` from the first of `levels` to the last; false if stopped on the way.
-    fn follow(
-        &self,
-        flow: &Flow<'_>,
-        paths: &mut [Path],
-        levels: &[f64],
-        job: &Job<'_>,
-    ) -> bool {
+    fn follow(&self, flow: &Flow<'_>, paths: &mut [Path], levels: &[f64], job: &Job<'_>) -> bool {
         let last = levels[levels.len() - 1];
         let nodes = flow.nodes(paths.iter().map(|p| (&p.x[..], p.sigma, &p.probes[..])).collect());
         for (path, node) in paths.iter_mut().zip(nodes) {

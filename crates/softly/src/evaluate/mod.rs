@@ -1,6 +1,5 @@
 //! Judging models: samples against data and equation, likelihood, loss by noise level, learned parameters.
 
-
 pub mod denoising_loss;
 pub mod explained;
 pub mod field_eval;

@@ -6,8 +6,8 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::statistics::quantile;
 use crate::random::{Purpose, Stream};
+use crate::statistics::quantile;
 
 /// Bootstrap draws behind an interval.
 pub const DRAWS: u64 = 2000;

@@ -11,24 +11,22 @@
 //! Without a Kalman direction D is weighted by γ, which stays as it was learned: what another γ might make up for is not in the
 //! interval.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use burn::tensor::Device;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use softly_pde::algebra::Value;
 
-use crate::denoiser::{Denoiser, Estimates};
+use crate::denoiser::Estimates;
 use crate::error::{Error, Result};
 use crate::evaluate::held_out::HeldOut;
 use crate::evaluate::normal_equations::NormalEquations;
-use crate::objective::Objective;
 use crate::evaluate::paired::DRAWS;
-use crate::tensors::{field_batch, to_vec_f64};
-use crate::statistics::quantile;
-use crate::random::{Purpose, Stream};
 use crate::job::{Job, NOTHING_WRITTEN};
 use crate::model::Model;
+use crate::objective::Objective;
+use crate::random::{Purpose, Stream};
+use crate::statistics::quantile;
+use crate::tensors::{field_batch, to_vec_f64};
 
 /// The step of differences, relative to the parameter.
 const DIFFERENCE: f64 = 0.01;
@@ -54,7 +52,7 @@ pub struct ParameterInterval {
     /// 95 % bootstrap interval of the estimate; none if it is unbounded.
     pub interval: Option<[f64; 2]>,
     /// What follows.
-    pub verdict: Verdict,
+    pub verdict: Identification,
     /// Held-out samples.
     pub count: usize,
 }
@@ -62,7 +60,7 @@ pub struct ParameterInterval {
 /// Whether a parameter is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum Identification {
     /// The interval holds the learned value and is narrower than it is large.
     Identified,
     /// The interval is narrow, but elsewhere: training was too short, or γ or what `kalman` measured makes up for the
@@ -77,12 +75,12 @@ impl ParameterInterval {
         let verdict = match interval {
             Some([low, high]) if high - low <= value.abs() => {
                 if (low..=high).contains(&value) {
-                    Verdict::Identified
+                    Identification::Identified
                 } else {
-                    Verdict::Elsewhere
+                    Identification::Elsewhere
                 }
             }
-            _ => Verdict::NotIdentifiable,
+            _ => Identification::NotIdentifiable,
         };
         Self { name, value, estimate, interval, verdict, count }
     }

@@ -1,12 +1,10 @@
 //! Measuring samples of a model of planar points, next to what true points score.
 
-use crate::evaluate::points::{Cloud, Curve, PointMetrics};
-use crate::statistics::Summary;
-use crate::random::{Purpose, Stream};
 use crate::data::generator::curve::Shape;
+use crate::evaluate::points::{Cloud, Curve, PointMetrics};
 use crate::evaluate::wasserstein::DistanceError;
-use crate::data::generator::Reference;
-use crate::error::Result;
+use crate::random::{Purpose, Stream};
+use crate::statistics::Summary;
 
 /// Metrics of `sets` estimates of `points` samples each against the points of `curve`.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -2,14 +2,11 @@
 //!
 //! An exact W1 between finite sets is far from zero even for perfect points: every table shows what true points score.
 
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::evaluate::wasserstein::{DistanceError, sliced_w1, w1, w1_1d, w1_circle};
 use crate::statistics::{Summary, quantile};
-use crate::error::Result;
 
 /// Points `[n, 2]` in the plane.
 pub type Cloud = Vec<[f64; 2]>;

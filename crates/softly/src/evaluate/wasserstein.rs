@@ -7,7 +7,6 @@
 use std::f64::consts::{PI, TAU};
 
 use thiserror::Error;
-use crate::error::Result;
 
 /// Why a distance between two samples cannot be computed.
 #[derive(Debug, Clone, PartialEq, Error)]

@@ -180,8 +180,7 @@ impl Blueprint {
         let gamma = Gamma::new(scd, &directions, self.data.shape(), &mut stream, device)?;
         // Detaching is for training: guidance and likelihood differentiate the denoiser as it is.
         let training = device.is_autodiff();
-        let scd =
-            ScdConfig { detach: scd.detach && training, detach_base: scd.detach_base && training, ..scd.clone() };
+        let scd = ScdConfig { detach: scd.detach && training, detach_base: scd.detach_base && training, ..scd.clone() };
         Ok(SoftlyConstrained::new(base, constraint.clone(), directions, gamma, scd, self.sigma_data()))
     }
 

@@ -10,9 +10,9 @@ use crate::config::Config;
 use crate::config::layers::Layers;
 use crate::direction::DirectionKind;
 use crate::error::{Error, Result};
-use crate::model::{Model, edm2_file};
 use crate::model::blueprint::{Blueprint, DataSpec};
 use crate::model::tensor_file::{NamedTensor, TensorFile};
+use crate::model::{Model, edm2_file};
 use crate::nn::parameter::Parameters;
 
 /// Whether no `auto` is left.

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::nn::mlp::{LevelMlp, LevelMlpConfig, Mlp, MlpConfig};
+use crate::nn::mlp::{LevelMlpConfig, MlpConfig};
 use crate::nn::parameter::Parameters;
 use crate::nn::unet::UNetConfig;
 use crate::random::Stream;

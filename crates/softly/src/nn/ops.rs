@@ -394,8 +394,8 @@ impl Modulation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensors::to_vec_f64;
     use crate::random::{Purpose, Stream};
+    use crate::tensors::to_vec_f64;
 
     /// Inputs of a layer with odd sizes, tracked for gradients.
     fn inputs() -> (Vec<Tensor<2>>, Tensor<1>) {

@@ -5,8 +5,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::nn::backbone::{Backbone, BuildBackbone};
 use crate::error::{Error, Result};
+use crate::nn::backbone::{Backbone, BuildBackbone};
 use crate::nn::mp_ops as mp;
 use crate::nn::parameter::{Parameter, Parameters, Visitor};
 use crate::random::Stream;

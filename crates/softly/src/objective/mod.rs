@@ -9,12 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::checks::{at_least_one, positive};
 use crate::constraint::SoftConstraint;
-use crate::error::Result;
-use crate::objective::regulariser::Regulariser;
 use crate::denoiser::{Denoiser, Estimates};
-use crate::tensors::per_sample;
+use crate::error::Result;
 use crate::objective::noise::NoiseDist;
-use crate::denoiser::edm::Edm;
+use crate::objective::regulariser::Regulariser;
+use crate::tensors::per_sample;
 
 /// The weight of a noise level in the loss.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -10,7 +10,6 @@ use crate::constraint::SoftConstraint;
 use crate::denoiser::Denoiser;
 use crate::denoiser::ddpm::CosineSchedule;
 use crate::tensors::per_sample;
-use crate::evaluate::metric::Sample;
 
 /// How the regulariser's weight depends on the noise level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

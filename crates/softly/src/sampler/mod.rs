@@ -8,8 +8,8 @@ use burn::tensor::{Device, Tensor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::constraint::SoftConstraint;
 use crate::checks::positive;
+use crate::constraint::SoftConstraint;
 use crate::denoiser::Denoiser;
 use crate::error::{Error, Result};
 use crate::random::{Purpose, Stream};
@@ -185,8 +185,15 @@ impl Sampler {
             let (estimate, push) = self.guided(target, x.clone(), &vec![sigma; n]);
             let estimate = projected(estimate);
             let denoise = |x: Tensor<4>, sigma: f64| projected(target.denoiser.denoise(x, &vec![sigma; n]));
-            let step =
-                Step { index: i, state: x, estimate: estimate.clone(), sigma, next, denoise: &denoise, noise: &mut *noise };
+            let step = Step {
+                index: i,
+                state: x,
+                estimate: estimate.clone(),
+                sigma,
+                next,
+                denoise: &denoise,
+                noise: &mut *noise,
+            };
             x = solver.step(step);
             if let Some(push) = push {
                 x = x - push;

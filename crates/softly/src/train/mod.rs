@@ -264,7 +264,8 @@ impl Training {
     fn line(&mut self, rate: f64) -> Metrics {
         let sums = std::mem::take(&mut self.sums);
         let mean = |total: f64| total / sums.steps as f64;
-        let mut terms: BTreeMap<String, f64> = sums.terms.iter().map(|(name, sum)| (name.clone(), mean(*sum))).collect();
+        let mut terms: BTreeMap<String, f64> =
+            sums.terms.iter().map(|(name, sum)| (name.clone(), mean(*sum))).collect();
         let learned = self.learned(|slot| &slot.value);
         Metrics {
             step: self.optimizer.step,

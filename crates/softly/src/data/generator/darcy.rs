@@ -16,7 +16,9 @@ use crate::constraint::SoftConstraint;
 use crate::constraint::config::{ConstraintConfig, ParameterConfig, Residuals};
 use crate::constraint::norm::Norm;
 use crate::data::dataset::Dataset;
-use crate::data::generator::{Comparison, FieldSpec, Generator, Recipe, Reference, Size, double, refused, relative_error, single};
+use crate::data::generator::{
+    Comparison, FieldSpec, Generator, Recipe, Reference, Size, double, refused, relative_error, single,
+};
 use crate::error::{Error, Result};
 use crate::random::Stream;
 use crate::units::Units;

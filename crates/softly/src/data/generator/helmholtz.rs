@@ -13,7 +13,9 @@ use crate::checks::{finite, positive};
 use crate::constraint::config::{ConstraintConfig, ParameterConfig, Region, ResidualConfig, Residuals};
 use crate::constraint::norm::Norm;
 use crate::data::dataset::Dataset;
-use crate::data::generator::{Comparison, FieldSpec, Generator, Recipe, Reference, Size, double, refused, relative_error, single};
+use crate::data::generator::{
+    Comparison, FieldSpec, Generator, Recipe, Reference, Size, double, refused, relative_error, single,
+};
 use crate::error::Result;
 use crate::random::Stream;
 
