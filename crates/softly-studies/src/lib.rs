@@ -1,5 +1,23 @@
-//! The studies.
+//! The studies of the paper and their reports: what is trained, how it is judged, tables, targets and pages.
+//!
+//! [`run_circle`] runs the toy study (points on curves), [`run_fields`] the studies of fields (Darcy flow and the Helmholtz
+//! equation). Both take a [`Trainer`], which trains one configuration in a run folder, and leave a table and a page.
 
 mod circle;
 mod fields;
+mod method;
+mod paper;
+mod runner;
 mod scale;
+
+pub use circle::study::{CellResult, CircleStudy, Floor, SeedMean, StudyTable, cell_result, run_circle};
+pub use circle::{report as circle_report, study::Cell as CircleCell};
+pub use fields::ablation::Ablation;
+pub use fields::report as fields_report;
+pub use fields::run::run_fields;
+pub use fields::study::{Cell, Claim, Equation, FieldStudy, Variant};
+pub use fields::table::{FieldTable, Row, Verdict};
+pub use fields::targets::Target;
+pub use method::{Correction, Kind, Method, Trained};
+pub use runner::Trainer;
+pub use scale::StudyScale;

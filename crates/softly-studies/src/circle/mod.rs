@@ -1,3 +1,4 @@
 //! The toy study: points on curves.
 
+pub mod report;
 pub mod study;

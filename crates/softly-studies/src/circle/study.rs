@@ -2,23 +2,25 @@
 
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_3, FRAC_PI_4};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
-
-use crate::scale::StudyScale;
 use softly::error::{Error, Result};
 use softly::files::{read_text, write_text};
-use softly::job::Reporter;
+use softly::job::{Job, Scaled};
 use softly::random::{Purpose, Stream};
-use softly::statistics::Summary;
+use softly::statistics::{AtLevel, Summary, log_spaced};
 use softly::tensors::to_vec_f64;
 use softly::{
-    Config, Generator, Layers, PointEval, PointMetrics, RunFolder, RunInfo, Shape, Trained, Truth, cloud, npy,
+    Config, Draw, GeneratorConfig, Layers, PointEval, PointMetrics, Points, RunFolder, RunInfo, Shape, Trained as Model,
+    Truth, cloud, npy,
 };
+
+use crate::method::{Kind, Method, Trained};
+use crate::paper;
+use crate::runner::{Trainer, side_by_side};
+use crate::scale::StudyScale;
 
 /// What the study consists of.
 #[derive(Debug, Clone)]
@@ -30,7 +32,7 @@ pub struct CircleStudy {
     /// Name and curve of each data set.
     pub curves: Vec<(&'static str, Shape)>,
     /// Trained methods, by their name in the preset.
-    pub methods: Vec<&'static str>,
+    pub methods: Vec<Trained>,
     /// Guidance scales of DPS on the vanilla model.
     pub guidance: Vec<f64>,
     /// Estimates per cell.
@@ -49,12 +51,13 @@ impl CircleStudy {
             curves.extend([("chop-pi4", chop(FRAC_PI_4)), ("chop-pi3", chop(FRAC_PI_3))]);
             curves
         };
+        use Trained::{Pidm, PidmDdpm, Scd, ScdPaper, ScdTuned, Vanilla, VanillaTuned};
         let guidance = vec![0.01, 0.05, 0.2, 0.5];
         let (seed_count, curves, methods, guidance, sets) = match scale {
-            StudyScale::Demo => (1, three[..2].to_vec(), vec!["vanilla", "scd", "pidm"], vec![0.2], 5),
-            StudyScale::Cpu => (3, three, vec!["vanilla", "scd", "scd-paper", "pidm", "pidm-ddpm"], guidance, 10),
+            StudyScale::Demo => (1, three[..2].to_vec(), vec![Vanilla, Scd, Pidm], vec![0.2], 5),
+            StudyScale::Cpu => (3, three, vec![Vanilla, Scd, ScdPaper, Pidm, PidmDdpm], guidance, 10),
             StudyScale::Paper => {
-                let methods = vec!["vanilla", "scd", "scd-paper", "pidm", "pidm-ddpm", "vanilla-tuned", "scd-tuned"];
+                let methods = vec![Vanilla, Scd, ScdPaper, Pidm, PidmDdpm, VanillaTuned, ScdTuned];
                 (3, five(), methods, guidance, 20)
             }
         };
@@ -68,15 +71,22 @@ impl CircleStudy {
             for &(data, curve) in &self.curves {
                 let sweep = ["chop-pi4", "chop-pi3"].contains(&data);
                 // The sweep over the angle is about the methods, not about the learning rate.
-                let methods = self.methods.iter().filter(|method| !(sweep && method.ends_with("-tuned")));
+                let methods = self.methods.iter().filter(|method| {
+                    !(sweep && matches!(method, Trained::VanillaTuned | Trained::ScdTuned))
+                });
                 for &method in methods {
-                    let name = format!("{data}-{method}-{seed}");
-                    let guidance = if method == "vanilla" { self.guidance.clone() } else { Vec::new() };
+                    let name = format!("{data}-{}-{seed}", method.name());
+                    let guidance = if method == Trained::Vanilla { self.guidance.clone() } else { Vec::new() };
                     cells.push(Cell { name, data, curve, method, seed, guidance, sweep });
                 }
             }
         }
         cells
+    }
+
+    /// Work of a cell's evaluations, in training steps.
+    fn eval_units(&self, cell: &Cell) -> u64 {
+        (1 + GUIDED * cell.guidance.len() as u64) * self.sets as u64 * SET_UNITS
     }
 
     /// How a model of `curve` is measured.
@@ -100,7 +110,7 @@ pub struct Cell {
     /// Its curve.
     pub curve: Shape,
     /// Method of the preset.
-    pub method: &'static str,
+    pub method: Trained,
     /// Training seed.
     pub seed: u64,
     /// Guidance scales to evaluate the model with, besides none.
@@ -112,8 +122,8 @@ pub struct Cell {
 impl Cell {
     /// The run's configuration.
     pub fn config(&self, preset: &str) -> Result<Config> {
-        let mut config = Layers::new().preset(preset)?.method(self.method)?.finish(preset)?;
-        config.data.generator = Generator::Points { curve: self.curve, noise: 0.0 };
+        let mut config = Layers::new().preset(preset)?.method(self.method.name())?.finish(preset)?;
+        config.data.generator = Some(GeneratorConfig::Points(Points { curve: self.curve, noise: 0.0 }));
         config.train.seed = self.seed;
         Ok(config)
     }
@@ -124,8 +134,8 @@ impl Cell {
 pub struct Row {
     /// Data set.
     pub data: String,
-    /// Method, with its guidance scale if any (`dps 0.2`).
-    pub method: String,
+    /// Method.
+    pub method: Method,
     /// Training seed.
     pub seed: u64,
     /// Training steps behind it.
@@ -140,26 +150,13 @@ pub struct Row {
     pub eval_seconds: f64,
 }
 
-/// γ of a softly constrained model by noise level.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct GammaPoint {
-    /// Noise level.
-    pub sigma: f64,
-    /// Mean of γ over noisy data.
-    pub mean: f64,
-    /// 10th percentile.
-    pub low: f64,
-    /// 90th percentile.
-    pub high: f64,
-}
-
 /// What a cell leaves in `eval.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CellResult {
     /// One row, and one more per guidance scale.
     pub rows: Vec<Row>,
     /// γ(σ), for softly constrained models.
-    pub gamma: Vec<GammaPoint>,
+    pub gamma: Vec<AtLevel>,
 }
 
 /// What true points score: the floor of every metric at this number of points.
@@ -202,7 +199,7 @@ pub struct SeedMean {
     /// Data set.
     pub data: String,
     /// Method.
-    pub method: String,
+    pub method: Method,
     /// How many seeds.
     pub seeds: usize,
     /// Training steps.
@@ -217,113 +214,56 @@ pub struct SeedMean {
     pub paper_w1: Option<[f64; 2]>,
 }
 
-/// The paper's Table 1 and, for the chop's other angles, its figure.
-fn paper_w1(data: &str, method: &str) -> Option<[f64; 2]> {
-    let value = match (data, method.split(' ').next().unwrap_or_default()) {
-        ("circle", "vanilla") => [3.91e-3, 0.18e-3],
-        ("circle", "dps") => [3.97e-3, 0.65e-3],
-        ("circle", "pidm-ddpm") => [4.04e-3, 0.20e-3],
-        ("circle", "scd-paper") => [2.16e-3, 0.15e-3],
-        ("dent", "vanilla") => [7.53e-3, 0.46e-3],
-        ("dent", "dps") => [6.27e-3, 0.63e-3],
-        ("dent", "pidm-ddpm") => [6.65e-3, 1.44e-3],
-        ("dent", "scd-paper") => [5.6e-3, 0.44e-3],
-        ("chop-pi2", "vanilla") => [3.34e-3, 0.11e-3],
-        ("chop-pi2", "dps") => [10.2e-3, 3.21e-3],
-        ("chop-pi2", "pidm-ddpm") => [33.75e-3, 3.37e-3],
-        ("chop-pi2", "scd-paper") => [2.42e-3, 0.16e-3],
-        ("chop-pi4", "vanilla") => [4.5e-3, 0.1e-3],
-        ("chop-pi4", "scd-paper") => [3.4e-3, 0.2e-3],
-        ("chop-pi3", "vanilla") => [5.8e-3, 0.2e-3],
-        ("chop-pi3", "scd-paper") => [4.4e-3, 0.4e-3],
-        _ => return None,
-    };
-    Some(value)
-}
-
-/// Trains a configuration in a run folder, or goes on there, and tells the step it has reached. It is called from
-/// several threads at once.
-pub type Trainer<'a> = dyn Fn(&Config, &RunFolder, &mut dyn FnMut(u64)) -> Result<()> + Sync + 'a;
-
 /// Runs the study in `out`; finished cells are not run again.
-pub fn run(
+pub fn run_circle(
     study: &CircleStudy,
     out: &Path,
-    device: &Device,
     info: &RunInfo,
     trainer: &Trainer<'_>,
-    stop: &AtomicBool,
-    reporter: &dyn Reporter,
+    job: &Job<'_>,
 ) -> Result<StudyTable> {
     let preset = study.preset();
     let cells = study.cells();
     let configs = cells.iter().map(|cell| cell.config(&preset)).collect::<Result<Vec<_>>>()?;
     study.scale.claim_folder(out, "circle")?;
-    // Sampling one batch costs about as much as this many training steps per solver step.
-    let eval_units = |cell: &Cell| (1 + 3 * cell.guidance.len()) as u64 * study.sets as u64 * 400;
-    let units = |(cell, config): (&Cell, &Config)| config.train.iterations + eval_units(cell);
+    let units = |(cell, config): (&Cell, &Config)| config.train.iterations + study.eval_units(cell);
+    let finished = |cell: &Cell| result_file(out, cell).exists();
     let total = cells.iter().zip(&configs).map(units).sum();
-    let done_file = |cell: &Cell| out.join(&cell.name).join("eval.json");
-    let finished = |cell: &Cell| done_file(cell).exists();
     let done = cells.iter().zip(&configs).filter(|(cell, _)| finished(cell)).map(units).sum();
-    reporter.begin(total, done);
+    job.reporter.begin(total, done);
 
     // The main table before the sweep and seed by seed, so that an interrupted study has something whole; longest first,
     // so that the cores finish together.
     let mut queue: Vec<(&Cell, &Config)> = cells.iter().zip(&configs).filter(|(cell, _)| !finished(cell)).collect();
     queue.sort_by_key(|&(cell, config)| (cell.sweep, cell.seed, std::cmp::Reverse(units((cell, config)))));
-    let queue = Mutex::new(queue.into_iter());
-    let workers = rayon::current_num_threads().max(1);
-    // One worker per core takes the next cell. Each has a pool of one thread: workers that share a pool would steal each
-    // other's tiny kernels and wait for one another. A failure stops the rest after their current cell.
-    let worker = || -> Result<()> {
-        loop {
-            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((cell, config)) = next else { return Ok(()) };
-            let result = run_cell(study, cell, config, out, device, trainer, stop, reporter)?;
-            let text = serde_json::to_string_pretty(&result).expect("numbers are valid JSON");
-            write_text(&done_file(cell), &(text + "\n"))?;
-            let row = &result.rows[0];
-            reporter.note(&format!(
-                "{:9} {:13} seed {}: distance to curve {:.5}, W1 {:.4} ± {:.4} ({:.0} s)",
-                row.data,
-                row.method,
-                row.seed,
-                row.metrics.curve_mean.mean,
-                row.metrics.w1.mean,
-                row.metrics.w1.two_sd,
-                row.train_seconds + row.eval_seconds
-            ));
-        }
-    };
-    let outcomes = std::thread::scope(|scope| {
-        let spawn = |_| {
-            scope.spawn(|| match rayon::ThreadPoolBuilder::new().num_threads(1).build() {
-                Ok(pool) => pool.install(worker),
-                Err(e) => Err(Error::input("--threads", format!("a worker could not be started: {e}"))),
-            })
-        };
-        let workers: Vec<_> = (0..workers).map(spawn).collect();
-        workers
-            .into_iter()
-            .map(|w| w.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect::<Vec<_>>()
-    });
-    outcomes.into_iter().collect::<Result<()>>()?;
+    side_by_side(queue, |(cell, config)| {
+        let result = run_cell(study, cell, config, out, trainer, job)?;
+        let text = serde_json::to_string_pretty(&result).expect("numbers are valid JSON");
+        write_text(&result_file(out, cell), &(text + "\n"))?;
+        let row = &result.rows[0];
+        job.reporter.note(&format!(
+            "{:9} {:13} seed {}: distance to curve {:.5}, W1 {:.4} ± {:.4} ({:.0} s)",
+            row.data,
+            row.method.to_string(),
+            row.seed,
+            row.metrics.curve_mean.mean,
+            row.metrics.w1.mean,
+            row.metrics.w1.two_sd,
+            row.train_seconds + row.eval_seconds
+        ));
+        Ok(())
+    })?;
+    let rows = cells.iter().map(|cell| Ok(cell_result(out, cell)?.rows)).collect::<Result<Vec<_>>>()?.concat();
+    table(study, out, info, rows)
+}
 
-    let mut rows = Vec::new();
-    for cell in &cells {
-        let text = read_text(&done_file(cell))?;
-        let result: CellResult = serde_json::from_str(&text).map_err(|e| {
-            Error::input(done_file(cell).display(), format!("is damaged: {e}")).hint("delete it and run again")
-        })?;
-        rows.extend(result.rows);
-    }
+/// The table of all rows, written to `out`.
+fn table(study: &CircleStudy, out: &Path, info: &RunInfo, rows: Vec<Row>) -> Result<StudyTable> {
     let floors = study.curves.iter().map(|&(data, curve)| floor(study, data, curve)).collect::<Result<Vec<_>>>()?;
     // Guided rows share the training of the row before them.
-    let train = |r: &&Row| !r.method.starts_with("dps");
-    let cell_seconds = rows.iter().map(|r| r.eval_seconds).sum::<f64>()
-        + rows.iter().filter(train).map(|r| r.train_seconds).sum::<f64>();
+    let trained = rows.iter().filter(|r| r.method.trained().is_some());
+    let cell_seconds =
+        rows.iter().map(|r| r.eval_seconds).sum::<f64>() + trained.map(|r| r.train_seconds).sum::<f64>();
     let table = StudyTable {
         study: "circle".into(),
         scale: study.scale.name().into(),
@@ -341,67 +281,63 @@ pub fn run(
     Ok(table)
 }
 
-#[allow(clippy::too_many_arguments)]
+/// Sampling one batch without guidance costs about as much as this many training steps, with guidance three times that.
+const SET_UNITS: u64 = 400;
+const GUIDED: u64 = 3;
+
 fn run_cell(
     study: &CircleStudy,
     cell: &Cell,
     config: &Config,
     out: &Path,
-    device: &Device,
     trainer: &Trainer<'_>,
-    stop: &AtomicBool,
-    reporter: &dyn Reporter,
+    job: &Job<'_>,
 ) -> Result<CellResult> {
     let folder = RunFolder::new(out.join(&cell.name));
     let mut reported = 0;
-    trainer(config, &folder, &mut |step| {
-        reporter.advance(step.saturating_sub(reported));
+    trainer(config, &folder, None, &mut |step| {
+        job.reporter.advance(step.saturating_sub(reported));
         reported = step;
     })?;
-    let trained_info: RunInfo = serde_json::from_str(&read_text(&folder.info())?)
-        .map_err(|e| Error::input(folder.info().display(), format!("is damaged: {e}")))?;
-    let trained = Trained::load(&folder.path, device)?;
-    let eval = study.eval(cell.curve);
-    let row = |method: String, guidance: Option<f64>| -> Result<Row> {
-        let start = Instant::now();
-        let mut sampler = config.sampler.clone();
-        sampler.guidance = guidance.map(|scale| softly::sampler::Guidance { scale });
-        let weight = if guidance.is_some() { 3.0 } else { 1.0 };
-        let per_step = weight * 400.0 / (study.points * sampler.steps) as f64;
-        let credit = Mutex::new(0.0f64);
-        let advance = |samples: usize| {
-            let mut credit = credit.lock().unwrap_or_else(PoisonError::into_inner);
-            *credit += samples as f64 * per_step;
-            if *credit >= 100.0 {
-                reporter.advance(*credit as u64);
-                *credit = credit.fract();
-            }
-        };
-        let values = trained.generate(&sampler, cell.seed, &eval.indices(), study.points, device, stop, &advance)?;
-        let file = folder.path.join(format!("samples-{}.npy", method.replace(' ', "-")));
-        npy::write_f32(&file, &[study.points, 2], values[..2 * study.points].iter().map(|&v| v as f32))?;
-        let metrics = eval
-            .measure(&cloud(&values))
-            .map_err(|e| Error::input(folder.path.display(), format!("samples cannot be measured: {e}")))?;
-        Ok(Row {
-            data: cell.data.into(),
-            method,
-            seed: cell.seed,
-            iterations: config.train.iterations,
-            rate: config.train.rate,
-            metrics,
-            train_seconds: trained_info.seconds,
-            eval_seconds: start.elapsed().as_secs_f64(),
-        })
-    };
-    let mut rows = vec![row(cell.method.to_string(), None)?];
+    let mut rows = vec![measure(study, cell, &folder, cell.method.into(), job)?];
     for &scale in &cell.guidance {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Error::Interrupted { hint: "run the same command again to go on".into() });
-        }
-        rows.push(row(format!("dps {scale}"), Some(scale))?);
+        job.go_on("run the same command again to go on")?;
+        rows.push(measure(study, cell, &folder, Kind::Dps { scale }.into(), job)?);
     }
-    Ok(CellResult { rows, gamma: gamma_curve(&trained, cell, device) })
+    let trained = Model::load(&folder.path, job.device)?;
+    Ok(CellResult { rows, gamma: gamma_curve(&trained, cell, job.device) })
+}
+
+/// Samples the model of `folder` as `method` does, and measures the samples.
+fn measure(study: &CircleStudy, cell: &Cell, folder: &RunFolder, method: Method, job: &Job<'_>) -> Result<Row> {
+    let start = Instant::now();
+    let guidance = match method.kind {
+        Kind::Dps { scale } => Some(format!("sampler.guidance={{ kind = \"dps\", scale = {scale:?} }}")),
+        _ => None,
+    };
+    let weight = if guidance.is_some() { GUIDED } else { 1 };
+    let trained = Model::load_with(&folder.path, &Vec::from_iter(guidance), job.device)?;
+    let config = &trained.blueprint.config;
+    let eval = study.eval(cell.curve);
+    let per_step = (weight * SET_UNITS) as f64 / (study.points * config.sampler.steps) as f64;
+    let progress = Scaled::new(job.reporter, per_step);
+    let draw = Draw { seed: cell.seed, indices: &eval.indices(), batch: study.points };
+    let values = trained.samples(&draw, &job.reporting_to(&progress))?;
+    let file = folder.path.join(format!("samples-{}.npy", method.file_name()));
+    npy::write_f32(&file, &[study.points, 2], values[..2 * study.points].iter().map(|&v| v as f32))?;
+    let metrics = eval
+        .measure(&cloud(&values))
+        .map_err(|e| Error::input(folder.path.display(), format!("samples cannot be measured: {e}")))?;
+    Ok(Row {
+        data: cell.data.into(),
+        method,
+        seed: cell.seed,
+        iterations: config.train.iterations,
+        rate: config.train.rate,
+        metrics,
+        train_seconds: folder.read_info()?.seconds,
+        eval_seconds: start.elapsed().as_secs_f64(),
+    })
 }
 
 fn floor(study: &CircleStudy, data: &str, curve: Shape) -> Result<Floor> {
@@ -411,39 +347,36 @@ fn floor(study: &CircleStudy, data: &str, curve: Shape) -> Result<Floor> {
 }
 
 /// γ over noisy data by noise level; empty for models without one.
-fn gamma_curve(trained: &Trained, cell: &Cell, device: &Device) -> Vec<GammaPoint> {
+fn gamma_curve(trained: &Model, cell: &Cell, device: &Device) -> Vec<AtLevel> {
+    let Some(soft) = trained.model.softly() else { return Vec::new() };
     let n = 512;
-    let levels = (0..25).map(|i| 0.002 * (80.0f64 / 0.002).powf(f64::from(i) / 24.0));
-    let at = |sigma: f64| -> Option<GammaPoint> {
+    let at = |sigma: f64| {
         let probe = PointEval { curve: cell.curve, noise: 0.0, sets: 1, points: n };
         let clean = probe.true_points(Truth::Probe, 0);
         let mut stream = Stream::new(0, Purpose::Metric, 0);
         let noisy: Vec<f32> = clean.into_iter().flatten().map(|v| (v + sigma * stream.normal()) as f32).collect();
         let x: Tensor<4> = Tensor::from_data(TensorData::new(noisy, [n, 2, 1, 1]), device);
-        let mut gamma = to_vec_f64(trained.model.denoiser.gamma(x, &vec![sigma; n])?);
-        gamma.sort_unstable_by(f64::total_cmp);
-        let mean = gamma.iter().sum::<f64>() / gamma.len() as f64;
-        Some(GammaPoint { sigma, mean, low: gamma[gamma.len() / 10], high: gamma[gamma.len() * 9 / 10] })
+        AtLevel::of(sigma, to_vec_f64(soft.gamma(x, &vec![sigma; n])))
     };
-    levels.map_while(at).collect()
+    log_spaced(0.002, 80.0, 25).into_iter().map(at).collect()
 }
 
 fn seed_means(rows: &[Row]) -> Vec<SeedMean> {
-    let mut keys: Vec<(String, String)> = Vec::new();
+    let mut keys: Vec<(String, Method)> = Vec::new();
     for row in rows {
         let key = (row.data.clone(), row.method.clone());
         if !keys.contains(&key) {
             keys.push(key);
         }
     }
-    let mean = |(data, method): (String, String)| {
+    let mean = |(data, method): (String, Method)| {
         let same: Vec<&Row> = rows.iter().filter(|r| r.data == data && r.method == method).collect();
         let metrics: Vec<PointMetrics<Summary>> = same.iter().map(|r| r.metrics).collect();
         let metrics = PointMetrics::combined(&metrics, |of_seeds| match of_seeds {
             [only] => *only,
             several => Summary::of(&several.iter().map(|s| s.mean).collect::<Vec<_>>()),
         });
-        let paper_w1 = paper_w1(&data, &method);
+        let paper_w1 = paper::toy_w1(&data, &method);
         SeedMean {
             seeds: same.len(),
             iterations: same[0].iterations,
@@ -457,8 +390,13 @@ fn seed_means(rows: &[Row]) -> Vec<SeedMean> {
     keys.into_iter().map(mean).collect()
 }
 
+fn result_file(out: &Path, cell: &Cell) -> PathBuf {
+    out.join(&cell.name).join("eval.json")
+}
+
 /// The result of a finished cell in `out`.
 pub fn cell_result(out: &Path, cell: &Cell) -> Result<CellResult> {
-    let path: PathBuf = out.join(&cell.name).join("eval.json");
-    serde_json::from_str(&read_text(&path)?).map_err(|e| Error::input(path.display(), format!("is damaged: {e}")))
+    let path = result_file(out, cell);
+    serde_json::from_str(&read_text(&path)?)
+        .map_err(|e| Error::input(path.display(), format!("is damaged: {e}")).hint("delete it and run again"))
 }

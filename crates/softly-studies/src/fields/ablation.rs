@@ -3,7 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::fields::study::{Equation, FieldStudy, Told};
+use crate::fields::study::{Cell, Claim, Equation, FieldStudy, Variant};
+use crate::method::{Method, Trained};
 use crate::scale::StudyScale;
 
 /// The choice that is varied.
@@ -74,7 +75,7 @@ impl Ablation {
 
     /// Every training with its evaluations, the main study's vanilla first.
     pub(crate) fn cells(self, study: &FieldStudy) -> Vec<Cell> {
-        let vanilla = method(study, "vanilla", study.equation.truth());
+        let vanilla = method(study, Trained::Vanilla, study.equation.truth());
         match self {
             Self::Noise => noise(study, vanilla),
             Self::Scale => scale(study, vanilla),
@@ -86,21 +87,22 @@ impl Ablation {
 }
 
 /// A method of the preset.
-fn method(study: &FieldStudy, method: &'static str, told: Told) -> Cell {
-    Cell::new(method, told, study.seeds[0], vec![Variant::plain(method, told)])
+fn method(study: &FieldStudy, method: Trained, claim: Claim) -> Cell {
+    Cell::new(method, claim, study.seeds[0], vec![Variant::plain(method, claim)])
 }
 
 /// The frozen vanilla denoiser with corrections.
-fn adapt(study: &FieldStudy, told: Told) -> Cell {
-    study.adapted("adapt", told, study.seeds[0], vec![Variant::plain("adapt", told)])
+fn adapt(study: &FieldStudy, claim: Claim) -> Cell {
+    study.adapted(Trained::Adapt, claim, study.seeds[0], vec![Variant::plain(Trained::Adapt, claim)])
 }
 
-/// A cell with some settings changed.
-fn changed(cell: Cell, label: &str, what: &str, settings: &[&str]) -> Cell {
+/// A cell with some settings changed; tables call it `method, what`.
+fn changed(cell: Cell, method: Trained, what: &str, settings: &[&str]) -> Cell {
+    let words = what.replace(' ', "-").replace('γ', "gamma");
     Cell {
-        name: format!("{label}-{}-{}-{}", what.replace(' ', "-").replace('γ', "gamma"), cell.told, cell.seed),
+        name: format!("{}-{words}-{}-{}", method.name(), cell.claim, cell.seed),
         settings: settings.iter().map(|&s| s.into()).collect(),
-        variants: vec![Variant::plain(format!("{label}, {what}"), cell.told)],
+        variants: vec![Variant::plain(Method::from(method).with(what), cell.claim)],
         ..cell
     }
 }
@@ -108,10 +110,10 @@ fn changed(cell: Cell, label: &str, what: &str, settings: &[&str]) -> Cell {
 fn noise(study: &FieldStudy, mut vanilla: Cell) -> Vec<Cell> {
     let truth = study.equation.truth();
     let log_normal = "objective.noise={ kind = 'log-normal', mean = -1.5, std = 1.2 }";
-    let mut other = changed(vanilla.clone(), "vanilla", "log-normal", &[log_normal]);
-    for told in noise_told(study) {
-        let guided = study.usually_guided(told);
-        other.variants.push(Variant { label: format!("{}, log-normal", guided.label), ..guided.clone() });
+    let mut other = changed(vanilla.clone(), Trained::Vanilla, "log-normal", &[log_normal]);
+    for claim in noise_claims(study) {
+        let guided = study.usually_guided(claim);
+        other.variants.push(Variant { method: guided.method.clone().with("log-normal"), ..guided.clone() });
         vanilla.variants.push(guided);
     }
     let mut cells = vec![vanilla, other];
@@ -124,11 +126,11 @@ fn noise(study: &FieldStudy, mut vanilla: Cell) -> Vec<Cell> {
         others.push(("independent", independent));
     }
     for (what, setting) in others {
-        cells.push(changed(method(study, "vanilla", truth), "vanilla", what, &[setting]));
+        cells.push(changed(method(study, Trained::Vanilla, truth), Trained::Vanilla, what, &[setting]));
     }
-    for told in noise_told(study) {
-        cells.push(method(study, "scd", told));
-        cells.push(changed(method(study, "scd", told), "scd", "log-normal", &[log_normal]));
+    for claim in noise_claims(study) {
+        cells.push(method(study, Trained::Scd, claim));
+        cells.push(changed(method(study, Trained::Scd, claim), Trained::Scd, "log-normal", &[log_normal]));
     }
     cells
 }
@@ -136,10 +138,10 @@ fn noise(study: &FieldStudy, mut vanilla: Cell) -> Vec<Cell> {
 fn scale(study: &FieldStudy, vanilla: Cell) -> Vec<Cell> {
     let truth = study.equation.truth();
     let mut cells = vec![vanilla];
-    cells.extend(["scd", "scd-unit", "scd-paper"].map(|name| method(study, name, truth)));
-    cells.push(changed(method(study, "scd", truth), "scd", "plain", &["denoiser.scd.scale=plain"]));
-    cells.push(changed(method(study, "scd-unit", truth), "scd", "polyak", &["denoiser.scd.scale=polyak"]));
-    for told in [truth, study.most_wrong()] {
+    cells.extend([Trained::Scd, Trained::ScdUnit, Trained::ScdPaper].map(|name| method(study, name, truth)));
+    cells.push(changed(method(study, Trained::Scd, truth), Trained::Scd, "plain", &["denoiser.scd.scale=plain"]));
+    cells.push(changed(method(study, Trained::ScdUnit, truth), Trained::Scd, "polyak", &["denoiser.scd.scale=polyak"]));
+    for claim in [truth, study.most_wrong()] {
         for (what, directions) in [
             ("gradient", "['gradient']"),
             ("spectral", "['spectral']"),
@@ -148,9 +150,9 @@ fn scale(study: &FieldStudy, vanilla: Cell) -> Vec<Cell> {
             ("without kalman", THREE),
         ] {
             let setting = format!("denoiser.scd.directions={directions}");
-            cells.push(changed(adapt(study, told), "adapt", what, &[&setting]));
+            cells.push(changed(adapt(study, claim), Trained::Adapt, what, &[&setting]));
         }
-        cells.push(adapt(study, told));
+        cells.push(adapt(study, claim));
     }
     cells
 }
@@ -167,22 +169,22 @@ fn joint(study: &FieldStudy, vanilla: Cell) -> Vec<Cell> {
              rate = 0.1, detach_base = {detached} }}"
         )
     };
-    for told in [study.equation.truth(), study.most_wrong()] {
+    for claim in [study.equation.truth(), study.most_wrong()] {
         for (what, base_loss, detached) in
             [("no base loss", 0.0, false), ("base loss 1", 1.0, false), ("detached", 1.0, true)]
         {
             let base_loss = format!("objective.base_loss={base_loss:?}");
             let settings = ["constraint.norm=l2", &base_loss, &scd(detached)];
-            cells.push(changed(method(study, "vanilla", told), "joint", what, &settings));
+            cells.push(changed(method(study, Trained::Vanilla, claim), Trained::Joint, what, &settings));
         }
         let directions = format!("denoiser.scd.directions={THREE}");
-        cells.push(changed(adapt(study, told), "adapt", "without kalman", &[&directions]));
+        cells.push(changed(adapt(study, claim), Trained::Adapt, "without kalman", &[&directions]));
     }
     cells
 }
 
 fn gamma(study: &FieldStudy, vanilla: Cell) -> Vec<Cell> {
-    let scd = || method(study, "scd", study.equation.truth());
+    let scd = || method(study, Trained::Scd, study.equation.truth());
     let mut cells = vec![vanilla, scd()];
     for (what, setting) in [
         ("γ of the noisy field", "denoiser.scd.input=noisy"),
@@ -191,19 +193,19 @@ fn gamma(study: &FieldStudy, vanilla: Cell) -> Vec<Cell> {
         ("γ per node", "denoiser.scd.output=pixel"),
         ("detached", "denoiser.scd.detach=true"),
     ] {
-        cells.push(changed(scd(), "scd", what, &[setting]));
+        cells.push(changed(scd(), Trained::Scd, what, &[setting]));
     }
     cells
 }
 
 fn sampling(study: &FieldStudy, vanilla: Cell) -> Vec<Cell> {
     let truth = study.equation.truth();
-    let mut cells = vec![vanilla, method(study, "scd", truth)];
+    let mut cells = vec![vanilla, method(study, Trained::Scd, truth)];
     for cell in &mut cells {
-        let label = cell.method;
-        cell.variants = Variant::with_last_steps(label, truth);
+        let method = cell.method;
+        cell.variants = Variant::with_last_steps(method, truth);
         let mut add = |what: &str, setting: String| {
-            cell.variants.push(Variant::sampled(label, truth, what, format!("sampler.{setting}")));
+            cell.variants.push(Variant::sampled(method, truth, what, format!("sampler.{setting}")));
         };
         add("σ_min 0.02", "sigma_min=0.02".into());
         for steps in [10, 25, 75] {
@@ -216,12 +218,12 @@ fn sampling(study: &FieldStudy, vanilla: Cell) -> Vec<Cell> {
     cells
 }
 
-/// What the rows of the noise ablation are told: the paper's f_max from 10 to 40, or the ends of the σ_obs axis.
-fn noise_told(study: &FieldStudy) -> Vec<Told> {
+/// Claims of the noise ablation: the paper's f_max from 10 to 40, or the ends of the σ_obs axis.
+fn noise_claims(study: &FieldStudy) -> Vec<Claim> {
     let values: &[f64] = match (study.equation, study.scale) {
         (Equation::Darcy, StudyScale::Demo) => &[10.0, 40.0],
         (Equation::Darcy, _) => &[10.0, 20.0, 30.0, 40.0],
         (Equation::Helmholtz, _) => &[0.0, 0.5],
     };
-    values.iter().map(|&value| Told::Value(value)).collect()
+    values.iter().map(|&value| Claim::Value(value)).collect()
 }

@@ -1,6 +1,8 @@
 //! The studies of fields: Darcy flow and the Helmholtz equation.
 
 pub mod ablation;
+mod figures;
+pub mod report;
 pub mod run;
 pub mod study;
 pub mod table;

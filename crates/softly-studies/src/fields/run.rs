@@ -1,186 +1,197 @@
 //! Running a study of fields: data, trainings side by side, evaluations, table.
 
-use std::path::Path;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, PoisonError};
+use std::path::{Path, PathBuf};
 
-use burn::tensor::Device;
+use softly::error::{Error, Result};
+use softly::job::Job;
+use softly::{
+    Config, Dataset, DatasetFolder, FieldEval, FieldEvaluator, Parameters, RunFolder, RunInfo, Trained, generate, npy,
+};
 
 use crate::fields::study::{Cell, FieldStudy, Variant};
 use crate::fields::table::{FieldTable, Row};
-use softly::error::{Error, Result};
-use softly::files::read_text;
-use softly::job::Reporter;
-use softly::{
-    Config, Dataset, DatasetFolder, FieldEval, FieldEvaluator, Plan, RunFolder, RunInfo, Trained, generate, npy,
-};
-
-/// Trains a configuration in a run folder, or goes on there, and tells the step it has reached; with a base, freezes its
-/// denoiser and trains the rest. It is called from several threads at once.
-pub type Trainer<'a> = dyn Fn(&Config, &RunFolder, Option<&RunFolder>, &mut dyn FnMut(u64)) -> Result<()> + Sync + 'a;
+use crate::runner::{Trainer, side_by_side};
 
 /// Runs the study in `out`; finished parts are not run again.
-pub fn run(
+pub fn run_fields(
     study: &FieldStudy,
     out: &Path,
-    device: &Device,
     info: &RunInfo,
     trainer: &Trainer<'_>,
-    stop: &AtomicBool,
-    reporter: &dyn Reporter,
+    job: &Job<'_>,
 ) -> Result<FieldTable> {
     study.scale.claim_folder(out, study.equation.name())?;
-    let data_folder = out.join("data");
-    let cells = study.cells();
-    let configs = cells.iter().map(|cell| cell.config(study, &data_folder)).collect::<Result<Vec<_>>>()?;
-    let first = &configs[0];
-    if !data_folder.join("dataset.toml").exists() {
-        reporter.note(&format!("generating {} + {} samples", first.data.count, first.data.valid));
-        let generator = first.data.generator.clone();
-        let plan = Plan { train: first.data.count, valid: first.data.valid, seed: first.data.seed, generator };
-        generate(&plan, &data_folder, stop, reporter)?;
+    let run = Run::new(study, out, job)?;
+    run.generate()?;
+    run.begin();
+    // Those on top of others after them.
+    run.train(trainer, false)?;
+    run.train(trainer, true)?;
+    run.evaluate(info)
+}
+
+/// A study in its folder.
+struct Run<'a> {
+    study: &'a FieldStudy,
+    out: &'a Path,
+    data: PathBuf,
+    cells: Vec<(Cell, Config)>,
+    job: &'a Job<'a>,
+}
+
+impl<'a> Run<'a> {
+    fn new(study: &'a FieldStudy, out: &'a Path, job: &'a Job<'a>) -> Result<Self> {
+        let data = out.join("data");
+        let cells = study.cells().into_iter().map(|cell| {
+            let config = cell.config(study, &data)?;
+            Ok((cell, config))
+        });
+        let cells = cells.collect::<Result<Vec<_>>>()?;
+        Ok(Self { study, out, data, cells, job })
     }
 
-    // A training step costs about as much as this many denoiser calls per sample of the batch.
-    let train_units = |config: &Config| config.train.iterations * config.train.batch as u64 * 3;
-    let eval = |variant: &Variant| if variant.full { study.full } else { study.brief };
-    let eval_units = |cell: &Cell, config: &Config| -> u64 {
-        cell.variants.iter().map(|v| eval(v).units(config.sampler.steps)).sum()
-    };
-    let trained = |cell: &Cell| RunFolder::new(out.join(&cell.name)).snapshot().exists();
-    let mut total = 0;
-    let mut done = 0;
-    for (cell, config) in cells.iter().zip(&configs) {
-        total += train_units(config) + eval_units(cell, config);
-        done += if trained(cell) { train_units(config) } else { 0 };
-        let finished = cell.variants.iter().filter(|v| cell.result_file(out, v).exists());
-        done += finished.map(|v| eval(v).units(config.sampler.steps)).sum::<u64>();
+    fn folder(&self, cell: &str) -> RunFolder {
+        RunFolder::new(self.out.join(cell))
     }
-    reporter.begin(total, done);
 
-    // Trainings first, one per core; those on top of others after them.
-    for adapted in [false, true] {
-        let queue: Vec<(&Cell, &Config)> =
-            cells.iter().zip(&configs).filter(|(cell, _)| cell.base.is_some() == adapted && !trained(cell)).collect();
-        in_parallel(queue, |(cell, config)| {
-            let folder = RunFolder::new(out.join(&cell.name));
-            let base = cell.base.as_ref().map(|base| RunFolder::new(out.join(base)));
+    fn is_trained(&self, cell: &Cell) -> bool {
+        self.folder(&cell.name).snapshot().exists()
+    }
+
+    /// How a variant is measured.
+    fn eval(&self, variant: &Variant) -> FieldEval {
+        if variant.full { self.study.full } else { self.study.brief }
+    }
+
+    /// Makes the data, if they are not there.
+    fn generate(&self) -> Result<()> {
+        if self.data.join("dataset.toml").exists() {
+            return Ok(());
+        }
+        let (_, config) = &self.cells[0];
+        self.job.reporter.note(&format!("generating {} + {} samples", config.data.count, config.data.valid));
+        generate(&config.data, &self.data, self.job).map(|_| ())
+    }
+
+    /// Says how much work there is, in denoiser calls on one sample: a training step costs about three per sample of the
+    /// batch.
+    fn begin(&self) {
+        let (mut total, mut done) = (0, 0);
+        for (cell, config) in &self.cells {
+            let training = config.train.iterations * config.train.batch as u64 * 3;
+            let units = |v: &Variant| self.eval(v).units(config.sampler.steps);
+            total += training + cell.variants.iter().map(units).sum::<u64>();
+            done += if self.is_trained(cell) { training } else { 0 };
+            done += cell.variants.iter().filter(|v| cell.result_file(self.out, v).exists()).map(units).sum::<u64>();
+        }
+        self.job.reporter.begin(total, done);
+    }
+
+    /// Trains cells, one per core: those on top of others, or all the rest.
+    fn train(&self, trainer: &Trainer<'_>, on_top: bool) -> Result<()> {
+        let is_due = |cell: &Cell| cell.base.is_some() == on_top && !self.is_trained(cell);
+        let queue: Vec<&(Cell, Config)> = self.cells.iter().filter(|(cell, _)| is_due(cell)).collect();
+        side_by_side(queue, |(cell, config)| {
+            let folder = self.folder(&cell.name);
+            let base = cell.base.as_ref().map(|base| self.folder(base));
             let per_step = 3 * config.train.batch as u64;
             let mut reported = 0;
             trainer(config, &folder, base.as_ref(), &mut |step| {
-                reporter.advance(step.saturating_sub(reported) * per_step);
+                self.job.reporter.advance(step.saturating_sub(reported) * per_step);
                 reported = reported.max(step);
             })?;
-            reporter.note(&format!("trained {} ({:.0} s)", cell.name, run_info(&folder)?.seconds));
+            self.job.reporter.note(&format!("trained {} ({:.0} s)", cell.name, folder.read_info()?.seconds));
             Ok(())
-        })?;
+        })
     }
 
-    let data = DatasetFolder::open(&data_folder)?.load()?;
-    let truth = first.truth.as_ref().or(first.constraint.as_ref());
-    let truth = truth.ok_or_else(|| Error::input("constraint", "the study's preset has none"))?;
-    let (units, _) = data.units(first);
-    let evaluator = FieldEvaluator::new(&data, truth, Some(&first.data.generator), &units)?;
-    let mut rows = Vec::new();
-    for cell in &cells {
-        for variant in &cell.variants {
-            let file = cell.result_file(out, variant);
-            if !file.exists() {
-                let row = measure(cell, variant, eval(variant), out, &evaluator, &data, device, stop, reporter)?;
-                row.write(&file)?;
-                if let Some(why) = &row.result.no_likelihood {
-                    reporter.note(&format!("{}, {}: no likelihood: {why}", row.method, study.equation.told(row.told)));
+    /// Evaluates every variant that has no result yet, and makes the table of all.
+    fn evaluate(&self, info: &RunInfo) -> Result<FieldTable> {
+        let data = DatasetFolder::open(&self.data)?.load()?;
+        let (_, config) = &self.cells[0];
+        let truth = config.truth.as_ref().or(data.equation.as_ref()).or(config.constraint.as_ref());
+        let truth = truth.ok_or_else(|| Error::input("constraint", "the study's preset has none"))?;
+        let (units, _) = data.units(&config.data);
+        let evaluator = FieldEvaluator::new(&data, truth, &units)?;
+        let mut rows = Vec::new();
+        for (cell, _) in &self.cells {
+            for variant in &cell.variants {
+                let file = cell.result_file(self.out, variant);
+                if !file.exists() {
+                    let row = self.measure(cell, variant, &evaluator, &data)?;
+                    row.write(&file)?;
+                    self.tell(&row);
                 }
-                reporter.note(&format!(
-                    "{:22} {:12} seed {}: mean |R| {:.4} ({:.0} s)",
-                    row.method,
-                    study.equation.told(row.told),
-                    row.seed,
-                    row.result.metrics.residual.summary.mean,
-                    row.result.seconds
-                ));
+                rows.push(Row::read(&file)?);
             }
-            rows.push(Row::read(&file)?);
         }
-    }
-    let cell_seconds = rows.iter().map(|r| r.result.seconds).sum::<f64>()
-        + cells.iter().map(|c| run_info(&RunFolder::new(out.join(&c.name))).map_or(0.0, |i| i.seconds)).sum::<f64>();
-    let mut table = FieldTable {
-        study: study.equation,
-        scale: study.scale,
-        ablation: study.ablation,
-        command: info.command.clone(),
-        commit: info.commit.clone(),
-        grid: [data.grid.rows, data.grid.cols],
-        eval: study.full,
-        references: evaluator.references()?,
-        verdicts: Vec::new(),
-        targets: Vec::new(),
-        rows,
-        cell_seconds,
-    };
-    table.judge();
-    table.write(out)?;
-    Ok(table)
-}
-
-/// Works off `queue` with one worker per core. A failure stops the rest after their current item.
-fn in_parallel<T: Send + Copy>(queue: Vec<T>, work: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
-    let queue = Mutex::new(queue.into_iter());
-    let worker = || -> Result<()> {
-        loop {
-            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some(item) = next else { return Ok(()) };
-            work(item)?;
-        }
-    };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..rayon::current_num_threads().max(1)).map(|_| scope.spawn(worker)).collect();
-        let join = |w: std::thread::ScopedJoinHandle<'_, Result<()>>| {
-            w.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let training = |(cell, _): &(Cell, Config)| self.folder(&cell.name).read_info().map_or(0.0, |i| i.seconds);
+        let cell_seconds = rows.iter().map(|r| r.result.seconds).sum::<f64>()
+            + self.cells.iter().map(training).sum::<f64>();
+        let mut table = FieldTable {
+            study: self.study.equation,
+            scale: self.study.scale,
+            ablation: self.study.ablation,
+            command: info.command.clone(),
+            commit: info.commit.clone(),
+            grid: [data.grid.rows, data.grid.cols],
+            eval: self.study.full,
+            references: evaluator.references()?,
+            verdicts: Vec::new(),
+            targets: Vec::new(),
+            rows,
+            cell_seconds,
         };
-        workers.into_iter().map(join).collect::<Vec<_>>().into_iter().collect()
-    })
-}
+        table.judge();
+        table.write(self.out)?;
+        Ok(table)
+    }
 
-#[allow(clippy::too_many_arguments)]
-fn measure(
-    cell: &Cell,
-    variant: &Variant,
-    eval: FieldEval,
-    out: &Path,
-    evaluator: &FieldEvaluator<'_>,
-    data: &Dataset,
-    device: &Device,
-    stop: &AtomicBool,
-    reporter: &dyn Reporter,
-) -> Result<Row> {
-    let folder = RunFolder::new(out.join(&cell.name));
-    let mut trained = Trained::load_with(&folder.path, &variant.settings, device)?;
-    let (result, kept) = eval.run(&trained, evaluator, data, device, stop, &|units| reporter.advance(units))?;
-    let shape = [eval.keep.min(eval.samples), data.fields.len(), data.grid.rows, data.grid.cols];
-    npy::write_f32(&cell.samples_file(out, variant), &shape, kept.iter().map(|&v| v as f32))?;
-    let mut learned = Vec::new();
-    trained.model.denoiser.visit("", &mut |name, parameter| {
-        if let (Some(name), [value]) = (name.strip_prefix("constraint."), &parameter.values()[..]) {
-            learned.push((name.to_string(), f64::from(*value)));
+    fn measure(
+        &self,
+        cell: &Cell,
+        variant: &Variant,
+        evaluator: &FieldEvaluator<'_>,
+        data: &Dataset,
+    ) -> Result<Row> {
+        let folder = self.folder(&cell.name);
+        let eval = self.eval(variant);
+        let mut trained = Trained::load_with(&folder.path, &variant.settings, self.job.device)?;
+        let (result, kept) = eval.run(&trained, evaluator, data, self.job)?;
+        let shape = [eval.keep.min(eval.samples), data.fields.len(), data.grid.rows, data.grid.cols];
+        npy::write_f32(&cell.samples_file(self.out, variant), &shape, kept.iter().map(|&v| v as f32))?;
+        let mut learned = Vec::new();
+        trained.model.visit("", &mut |name, parameter| {
+            if let (Some(name), [value]) = (name.strip_prefix("constraint."), &parameter.values()[..]) {
+                learned.push((name.to_string(), f64::from(*value)));
+            }
+        });
+        let config = &trained.blueprint.config;
+        Ok(Row {
+            method: variant.method.clone(),
+            claim: variant.claim,
+            seed: cell.seed,
+            iterations: trained.step,
+            sigma_min: config.sampler.sigma_min,
+            steps: config.sampler.steps,
+            learned,
+            result,
+            train_seconds: folder.read_info()?.seconds,
+        })
+    }
+
+    /// Says what was measured.
+    fn tell(&self, row: &Row) {
+        let claim = self.study.equation.in_words(row.claim);
+        if let Some(why) = &row.result.no_likelihood {
+            self.job.reporter.note(&format!("{}, {claim}: no likelihood: {why}", row.method));
         }
-    });
-    let config = &trained.blueprint.config;
-    Ok(Row {
-        method: variant.label.clone(),
-        told: variant.told,
-        seed: cell.seed,
-        iterations: trained.step,
-        sigma_min: config.sampler.sigma_min,
-        steps: config.sampler.steps,
-        learned,
-        result,
-        train_seconds: run_info(&folder)?.seconds,
-    })
-}
-
-fn run_info(folder: &RunFolder) -> Result<RunInfo> {
-    serde_json::from_str(&read_text(&folder.info())?)
-        .map_err(|e| Error::input(folder.info().display(), format!("is damaged: {e}")))
+        self.job.reporter.note(&format!(
+            "{:22} {claim:12} seed {}: mean |R| {:.4} ({:.0} s)",
+            row.method.to_string(),
+            row.seed,
+            row.result.metrics.residual.summary.mean,
+            row.result.seconds
+        ));
+    }
 }

@@ -5,26 +5,27 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-
-use crate::fields::ablation::Ablation;
-use crate::scale::StudyScale;
 use softly::error::Result;
 use softly::{Config, FieldEval, Layers};
+
+use crate::fields::ablation::Ablation;
+use crate::method::{Correction, Kind, Method, Trained};
+use crate::scale::StudyScale;
 
 /// The equation that is studied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Equation {
-    /// Darcy flow; methods are told a source of strength `flow`, which is 10 in truth.
+    /// Darcy flow; methods are given a source of strength `flow`, which is 10 in truth.
     Darcy,
-    /// The Helmholtz equation; methods are told a wave number that scatters around the true 1, or a wrong one.
+    /// The Helmholtz equation; methods are given a wave number that scatters around the true 1, or a wrong one.
     Helmholtz,
 }
 
-/// What a method is told: in tables a number, or `{"k": number}`.
+/// What a method is given of the equation, right or wrong: in tables a number, or `{"k": number}`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Told {
+pub enum Claim {
     /// The strength of Darcy's source, or the standard deviation σ_obs of the Helmholtz equation's wave number.
     Value(f64),
     /// A wave number that does not scatter.
@@ -35,7 +36,7 @@ pub enum Told {
 }
 
 /// As names of folders have it.
-impl fmt::Display for Told {
+impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Value(value) => write!(f, "{value}"),
@@ -44,7 +45,7 @@ impl fmt::Display for Told {
     }
 }
 
-impl Told {
+impl Claim {
     /// The number.
     pub fn number(self) -> f64 {
         match self {
@@ -52,8 +53,8 @@ impl Told {
         }
     }
 
-    /// Whether it is on the study's main axis, σ_obs or f.
-    pub fn is_usual(self) -> bool {
+    /// Whether the claim is on the study's main axis, σ_obs or f.
+    pub fn on_main_axis(self) -> bool {
         matches!(self, Self::Value(_))
     }
 }
@@ -76,10 +77,10 @@ impl Equation {
     }
 
     /// The value at which the constraint is right.
-    pub fn truth(self) -> Told {
+    pub fn truth(self) -> Claim {
         match self {
-            Self::Darcy => Told::Value(10.0),
-            Self::Helmholtz => Told::Value(0.0),
+            Self::Darcy => Claim::Value(10.0),
+            Self::Helmholtz => Claim::Value(0.0),
         }
     }
 
@@ -91,31 +92,31 @@ impl Equation {
         }
     }
 
-    /// What is told, such as `f = 15`.
-    pub fn told(self, told: Told) -> String {
-        match told {
-            Told::Value(value) => format!("{} = {value}", self.parameter()),
-            Told::WaveNumber { k } => format!("k = {k}"),
+    /// The claim in words, such as `f = 15`.
+    pub fn in_words(self, claim: Claim) -> String {
+        match claim {
+            Claim::Value(value) => format!("{} = {value}", self.parameter()),
+            Claim::WaveNumber { k } => format!("k = {k}"),
         }
     }
 
-    /// The setting that tells a method so.
-    fn tell(self, told: Told) -> String {
-        match (self, told) {
-            (Self::Darcy, _) => format!("constraint.parameters.flow={:?}", told.number()),
-            (Self::Helmholtz, Told::Value(0.0)) => "constraint.parameters.k=1.0".into(),
-            (Self::Helmholtz, Told::Value(std)) => format!("constraint.parameters.k={{ normal = [1.0, {std:?}] }}"),
-            (Self::Helmholtz, Told::WaveNumber { k }) => format!("constraint.parameters.k={k:?}"),
+    /// The setting that gives a method the claim.
+    fn give(self, claim: Claim) -> String {
+        match (self, claim) {
+            (Self::Darcy, _) => format!("constraint.parameters.flow={:?}", claim.number()),
+            (Self::Helmholtz, Claim::Value(0.0)) => "constraint.parameters.k=1.0".into(),
+            (Self::Helmholtz, Claim::Value(std)) => format!("constraint.parameters.k={{ normal = [1.0, {std:?}] }}"),
+            (Self::Helmholtz, Claim::WaveNumber { k }) => format!("constraint.parameters.k={k:?}"),
         }
     }
 
-    /// The setting that lets a method learn its parameter from what it is told on; none if that scatters around the
-    /// truth.
-    fn let_learn(self, told: Told) -> Option<String> {
-        match (self, told) {
-            (Self::Darcy, _) => Some(format!("constraint.parameters.flow={{ learn = {:?} }}", told.number())),
-            (Self::Helmholtz, Told::Value(_)) => None,
-            (Self::Helmholtz, Told::WaveNumber { k }) => Some(format!("constraint.parameters.k={{ learn = {k:?} }}")),
+    /// The setting that lets a method learn its parameter, starting from the claim; none for a claim that scatters around
+    /// the truth.
+    fn let_learn(self, claim: Claim) -> Option<String> {
+        match (self, claim) {
+            (Self::Darcy, _) => Some(format!("constraint.parameters.flow={{ learn = {:?} }}", claim.number())),
+            (Self::Helmholtz, Claim::Value(_)) => None,
+            (Self::Helmholtz, Claim::WaveNumber { k }) => Some(format!("constraint.parameters.k={{ learn = {k:?} }}")),
         }
     }
 }
@@ -131,8 +132,8 @@ pub struct FieldStudy {
     pub ablation: Option<Ablation>,
     /// Training seeds.
     pub seeds: Vec<u64>,
-    /// What methods are told.
-    pub told: Vec<Told>,
+    /// What methods are given.
+    pub claims: Vec<Claim>,
     /// What is measured of rows in the main table.
     pub full: FieldEval,
     /// What is measured of rows that only vary a sampler.
@@ -145,11 +146,11 @@ pub struct Cell {
     /// Folder of the run.
     pub name: String,
     /// Method of the preset.
-    pub method: &'static str,
+    pub method: Trained,
     /// Settings over the method's.
     pub settings: Vec<String>,
-    /// What it is told.
-    pub told: Told,
+    /// What the method is given.
+    pub claim: Claim,
     /// Training seed.
     pub seed: u64,
     /// The cell whose trained denoiser is frozen and adapted, if any.
@@ -161,10 +162,10 @@ pub struct Cell {
 /// One way to sample from a trained model.
 #[derive(Debug, Clone)]
 pub struct Variant {
-    /// The method's name in the table.
-    pub label: String,
-    /// What it is told.
-    pub told: Told,
+    /// The method as tables have it.
+    pub method: Method,
+    /// What the method is given.
+    pub claim: Claim,
     /// Settings over the run's own.
     pub settings: Vec<String>,
     /// Whether it is measured in full.
@@ -181,7 +182,7 @@ impl FieldStudy {
             (Equation::Helmholtz, _) => &[0.0, 0.05, 0.1, 0.5],
         };
         // The wave u is so small that k² u is little beside ∇²u for any σ_obs above. Here it is not: the first eigenvalue
-        // of the square lies at k = 4.44, so that told 6 the long waves of a solution have the wrong sign.
+        // of the square lies at k = 4.44, so that given 6 the long waves of a solution have the wrong sign.
         let wave_numbers: &[f64] = match equation {
             Equation::Darcy => &[],
             Equation::Helmholtz => &[6.0],
@@ -197,9 +198,9 @@ impl FieldStudy {
         let batch = 32;
         let full = FieldEval { samples, batch, likelihood, likelihood_steps: 32, loss: 128, keep: 8 };
         let brief = FieldEval { likelihood: 0, loss: 0, keep: 4, ..full };
-        let told = values.iter().map(|&value| Told::Value(value));
-        let told = told.chain(wave_numbers.iter().map(|&k| Told::WaveNumber { k })).collect();
-        Self { equation, scale, ablation, seeds: (0..count).collect(), told, full, brief }
+        let claims = values.iter().map(|&value| Claim::Value(value));
+        let claims = claims.chain(wave_numbers.iter().map(|&k| Claim::WaveNumber { k })).collect();
+        Self { equation, scale, ablation, seeds: (0..count).collect(), claims, full, brief }
     }
 
     /// The preset behind the study.
@@ -207,9 +208,9 @@ impl FieldStudy {
         format!("{}-{}", self.equation.name(), self.scale.name())
     }
 
-    /// What is told and furthest from the truth: the last.
-    pub fn most_wrong(&self) -> Told {
-        self.told.last().copied().unwrap_or_else(|| self.equation.truth())
+    /// The claim furthest from the truth: the last.
+    pub fn most_wrong(&self) -> Claim {
+        self.claims.last().copied().unwrap_or_else(|| self.equation.truth())
     }
 
     /// Every training with its evaluations.
@@ -220,69 +221,72 @@ impl FieldStudy {
         }
     }
 
-    /// The main tables' part with one seed. Sweeps over weights, what lies between the truth and the most wrong, and methods that
-    /// are beside the point have the first seed alone; so have SCD and the controls for the Helmholtz equation, where a
-    /// training takes twice the time of one for Darcy flow. Denoisers of Darcy flow are adapted to all that is told with every seed.
+    /// The main tables' part with one seed.
+    ///
+    /// Only the first seed has sweeps over weights, claims between the truth and the most wrong one, and methods beside the main
+    /// comparison; for the Helmholtz equation, whose trainings take twice the time of Darcy flow's, SCD and the controls as
+    /// well. Denoisers of Darcy flow are adapted to every claim with every seed.
     fn cells_of(&self, seed: u64) -> Vec<Cell> {
         let truth = self.equation.truth();
         let first = seed == self.seeds[0];
         let quick = self.equation == Equation::Darcy;
-        let is_end = |told: Told| told == truth || told == self.most_wrong();
-        let compared = |told: Told| first || quick && is_end(told);
-        let adapts = |told: Told| first || quick || is_end(told);
-        // Below the paper's scale the ends of what is told stand for all of it.
-        let stands_out = |told: Told| is_end(told) || told.is_usual() && self.scale == StudyScale::Paper;
-        let swept = |told: Told| first && stands_out(told);
-        let as_sampled = |method: &str, told: Told| {
-            if stands_out(told) { Variant::with_last_steps(method, told) } else { vec![Variant::plain(method, told)] }
+        let is_end = |claim: Claim| claim == truth || claim == self.most_wrong();
+        let compared = |claim: Claim| first || quick && is_end(claim);
+        let adapts = |claim: Claim| first || quick || is_end(claim);
+        // Below the paper's scale the two ends stand for all claims.
+        let stands_out = |claim: Claim| is_end(claim) || claim.on_main_axis() && self.scale == StudyScale::Paper;
+        let swept = |claim: Claim| first && stands_out(claim);
+        let as_sampled = |method: Trained, claim: Claim| {
+            if stands_out(claim) { Variant::with_last_steps(method, claim) } else { vec![Variant::plain(method, claim)] }
         };
-        let mut vanilla = as_sampled("vanilla", truth);
-        for &told in &self.told {
+        let mut vanilla = as_sampled(Trained::Vanilla, truth);
+        for &claim in &self.claims {
             if first {
-                let scales: &[usize] = if swept(told) && self.scale != StudyScale::Demo { &[0, 1, 2] } else { &[1] };
-                vanilla.extend(scales.iter().map(|&i| self.guided(self.guidance()[i], told)));
+                let scales: &[usize] = if swept(claim) && self.scale != StudyScale::Demo { &[0, 1, 2] } else { &[1] };
+                vanilla.extend(scales.iter().map(|&i| self.guided(self.guidance()[i], claim)));
             }
-            if compared(told) {
-                vanilla.extend(self.post_hoc(told, swept(told)));
+            if compared(claim) {
+                vanilla.extend(self.post_hoc(claim, swept(claim)));
             }
         }
-        let mut cells = vec![Cell::new("vanilla", truth, seed, vanilla)];
-        for &told in &self.told {
-            if compared(told) {
-                cells.push(Cell::new("scd", told, seed, as_sampled("scd", told)));
+        let mut cells = vec![Cell::new(Trained::Vanilla, truth, seed, vanilla)];
+        for &claim in &self.claims {
+            if compared(claim) {
+                cells.push(Cell::new(Trained::Scd, claim, seed, as_sampled(Trained::Scd, claim)));
             }
-            if swept(told) {
-                cells.push(Cell::new("pidm", told, seed, as_sampled("pidm", told)));
+            if swept(claim) {
+                cells.push(Cell::new(Trained::Pidm, claim, seed, as_sampled(Trained::Pidm, claim)));
                 // Where the preset's `pidm` is a tuned one and there is time for another.
                 if self.equation == Equation::Darcy && self.scale == StudyScale::Cpu {
-                    cells.push(Cell::new("pidm-published", told, seed, as_sampled("pidm-published", told)));
+                    let published = Trained::PidmPublished;
+                    cells.push(Cell::new(published, claim, seed, as_sampled(published, claim)));
                 }
             }
-            let mut adapted = vec![Variant::plain("adapt", told)];
+            let mut adapted = vec![Variant::plain(Trained::Adapt, claim)];
             if first {
                 // What was measured, without a learned γ.
                 adapted.push(Variant {
-                    label: "post-hoc kalman 1".into(),
-                    told,
+                    method: Kind::PostHoc { correction: Correction::Kalman, weight: 1.0 }.into(),
+                    claim,
                     settings: vec!["denoiser.scd.directions=[\"kalman\"]".into(), "denoiser.scd.constant=[1.0]".into()],
                     full: false,
                 });
             }
-            if adapts(told) {
-                cells.push(self.adapted("adapt", told, seed, adapted));
+            if adapts(claim) {
+                cells.push(self.adapted(Trained::Adapt, claim, seed, adapted));
             }
-            if adapts(told) && told != truth && self.equation.let_learn(told).is_some() {
-                cells.push(self.adapted("adapt-learn", told, seed, vec![Variant::plain("adapt-learn", told)]));
+            if adapts(claim) && claim != truth && self.equation.let_learn(claim).is_some() {
+                cells.push(self.learning(claim, seed));
             }
         }
         if first && self.scale != StudyScale::Demo {
             // More starts of the learned parameter.
-            let starts: &[Told] = match self.equation {
-                Equation::Darcy => &[Told::Value(5.0), Told::Value(20.0)],
-                Equation::Helmholtz => &[Told::WaveNumber { k: 4.0 }],
+            let starts: &[Claim] = match self.equation {
+                Equation::Darcy => &[Claim::Value(5.0), Claim::Value(20.0)],
+                Equation::Helmholtz => &[Claim::WaveNumber { k: 4.0 }],
             };
             for &start in starts {
-                cells.push(self.adapted("adapt-learn", start, seed, vec![Variant::plain("adapt-learn", start)]));
+                cells.push(self.learning(start, seed));
             }
         }
         let other_methods = match self.equation {
@@ -290,17 +294,22 @@ impl FieldStudy {
             Equation::Helmholtz => self.scale == StudyScale::Paper,
         };
         if first && other_methods {
-            for method in ["pidm-ddpm", "scd-paper", "scd-unit"] {
+            for method in [Trained::PidmDdpm, Trained::ScdPaper, Trained::ScdUnit] {
                 cells.push(Cell::new(method, truth, seed, vec![Variant::plain(method, truth)]));
             }
         }
         cells
     }
 
+    /// The frozen vanilla denoiser, adapted while the parameter is learned from `start` on.
+    fn learning(&self, start: Claim, seed: u64) -> Cell {
+        self.adapted(Trained::AdaptLearn, start, seed, vec![Variant::plain(Trained::AdaptLearn, start)])
+    }
+
     /// A training on top of the frozen vanilla denoiser.
-    pub(crate) fn adapted(&self, method: &'static str, told: Told, seed: u64, variants: Vec<Variant>) -> Cell {
+    pub(crate) fn adapted(&self, method: Trained, claim: Claim, seed: u64, variants: Vec<Variant>) -> Cell {
         let base = Some(format!("vanilla-{}-{seed}", self.equation.truth()));
-        Cell { base, ..Cell::new(method, told, seed, variants) }
+        Cell { base, ..Cell::new(method, claim, seed, variants) }
     }
 
     /// Scales of the guidance sweep: the one that serves best among powers of ten, and its neighbours. The gradient of the
@@ -315,24 +324,25 @@ impl FieldStudy {
     }
 
     /// Vanilla with guidance.
-    fn guided(&self, scale: f64, told: Told) -> Variant {
+    fn guided(&self, scale: f64, claim: Claim) -> Variant {
         // The norm of DPS: the square root of the sum of R² over nodes.
-        let guidance = ["constraint.norm=l2".to_string(), format!("sampler.guidance.scale={scale:?}")];
-        let settings = std::iter::once(self.equation.tell(told)).chain(guidance).collect();
-        Variant { label: format!("dps {scale}"), told, settings, full: false }
+        let dps = format!("sampler.guidance={{ kind = \"dps\", scale = {scale:?} }}");
+        let guidance = ["constraint.norm=l2".to_string(), dps];
+        let settings = std::iter::once(self.equation.give(claim)).chain(guidance).collect();
+        Variant { method: Kind::Dps { scale }.into(), claim, settings, full: false }
     }
 
     /// Vanilla with guidance of the usual scale.
-    pub(crate) fn usually_guided(&self, told: Told) -> Variant {
-        self.guided(self.guidance()[1], told)
+    pub(crate) fn usually_guided(&self, claim: Claim) -> Variant {
+        self.guided(self.guidance()[1], claim)
     }
 
-    /// Corrections with a constant γ, put on vanilla without any training: the control of every claim about SCD. All of
+    /// Corrections with a constant γ, put on vanilla without any training: the control of everything that is said about SCD. All of
     /// the `sweep`, or the best known of each kind.
-    fn post_hoc(&self, told: Told, sweep: bool) -> Vec<Variant> {
-        let variant = |label: String, scd: String| {
-            let settings = vec![self.equation.tell(told), format!("denoiser.scd={{ {scd} }}")];
-            Variant { label, told, settings, full: false }
+    fn post_hoc(&self, claim: Claim, sweep: bool) -> Vec<Variant> {
+        let variant = |correction: Correction, weight: f64, scd: String| {
+            let settings = vec![self.equation.give(claim), format!("denoiser.scd={{ {scd} }}")];
+            Variant { method: Kind::PostHoc { correction, weight }.into(), claim, settings, full: false }
         };
         let jacobi = |gamma: f64| {
             let constant = match self.equation {
@@ -340,12 +350,12 @@ impl FieldStudy {
                 Equation::Helmholtz => format!("[0.0, {gamma:?}]"),
             };
             let scd = format!("scale = \"jacobi\", output = \"channel\", constant = {constant}");
-            variant(format!("post-hoc jacobi {gamma}"), scd)
+            variant(Correction::Jacobi, gamma, scd)
         };
         let step = |gamma: f64| {
             let solved = self.equation.solved();
             let scd = format!("directions = [\"newton\"], solve_for = \"{solved}\", constant = [{gamma:?}]");
-            variant(format!("post-hoc newton {gamma}"), scd)
+            variant(Correction::Newton, gamma, scd)
         };
         match self.scale {
             _ if !sweep => vec![jacobi(2.0), step(0.3)],
@@ -357,43 +367,43 @@ impl FieldStudy {
 
 impl Variant {
     /// The model as it was trained, measured in full.
-    pub(crate) fn plain(label: impl Into<String>, told: Told) -> Self {
-        Self { label: label.into(), told, settings: Vec::new(), full: true }
+    pub(crate) fn plain(method: impl Into<Method>, claim: Claim) -> Self {
+        Self { method: method.into(), claim, settings: Vec::new(), full: true }
     }
 
     /// The model as it was trained, and with other last noise levels of the sampler: a weak last step can be most of a
     /// difference between two models.
-    pub(crate) fn with_last_steps(label: &str, told: Told) -> Vec<Self> {
+    pub(crate) fn with_last_steps(method: Trained, claim: Claim) -> Vec<Self> {
         let last = |sigma_min: f64| {
-            Self::sampled(label, told, &format!("σ_min {sigma_min}"), format!("sampler.sigma_min={sigma_min:?}"))
+            Self::sampled(method, claim, &format!("σ_min {sigma_min}"), format!("sampler.sigma_min={sigma_min:?}"))
         };
-        vec![Self::plain(label, told), last(0.005), last(0.01)]
+        vec![Self::plain(method, claim), last(0.005), last(0.01)]
     }
 
-    /// The model `label` with another setting of the sampler; `what` names it.
-    pub(crate) fn sampled(label: &str, told: Told, what: &str, setting: String) -> Self {
-        Self { label: format!("{label}, {what}"), told, settings: vec![setting], full: false }
+    /// The model of `method` with another setting of the sampler, which `what` says in words.
+    pub(crate) fn sampled(method: Trained, claim: Claim, what: &str, setting: String) -> Self {
+        Self { method: Method::from(method).with(what), claim, settings: vec![setting], full: false }
     }
 
     /// The end of its files' names.
     fn file_name(&self) -> String {
-        format!("{}-{}", self.label.replace([' ', ','], "-"), self.told)
+        format!("{}-{}", self.method.file_name(), self.claim)
     }
 }
 
 impl Cell {
     /// A training of a method of the preset.
-    pub(crate) fn new(method: &'static str, told: Told, seed: u64, variants: Vec<Variant>) -> Self {
-        let name = format!("{method}-{told}-{seed}");
-        Self { name, method, settings: Vec::new(), told, seed, base: None, variants }
+    pub(crate) fn new(method: Trained, claim: Claim, seed: u64, variants: Vec<Variant>) -> Self {
+        let name = format!("{}-{claim}-{seed}", method.name());
+        Self { name, method, settings: Vec::new(), claim, seed, base: None, variants }
     }
 
     /// The run's configuration, on the data in `data`.
     pub fn config(&self, study: &FieldStudy, data: &Path) -> Result<Config> {
         let preset = study.preset();
-        let mut layers = Layers::new().preset(&preset)?.method(self.method)?;
-        let learned = (self.method == "adapt-learn").then(|| study.equation.let_learn(self.told)).flatten();
-        layers = layers.set(&learned.unwrap_or_else(|| study.equation.tell(self.told)))?;
+        let mut layers = Layers::new().preset(&preset)?.method(self.method.name())?;
+        let learned = (self.method == Trained::AdaptLearn).then(|| study.equation.let_learn(self.claim)).flatten();
+        layers = layers.set(&learned.unwrap_or_else(|| study.equation.give(self.claim)))?;
         for setting in &self.settings {
             layers = layers.set(setting)?;
         }
@@ -436,7 +446,7 @@ mod tests {
                             layers = layers.set(setting).unwrap();
                         }
                         let sampled = layers.finish("sampled").unwrap();
-                        assert_eq!(variant.settings.is_empty(), sampled == config, "{}", variant.label);
+                        assert_eq!(variant.settings.is_empty(), sampled == config, "{}", variant.method);
                         files.insert(cell.result_file(out, variant));
                         variants += 1;
                     }
@@ -482,7 +492,7 @@ mod tests {
             of(name);
         }
         assert!(cells.iter().all(|c| !(c.seed > 0 && c.name.starts_with("scd-7.5"))));
-        assert!(cells.iter().all(|c| !c.method.starts_with("pidm") || c.seed == 0));
+        assert!(cells.iter().all(|c| !c.method.name().starts_with("pidm") || c.seed == 0));
 
         let study = FieldStudy::new(Equation::Helmholtz, StudyScale::Cpu, None, None);
         let names: Vec<String> = study.cells().into_iter().map(|c| c.name).collect();
@@ -492,14 +502,14 @@ mod tests {
             "{names:?}"
         );
         assert!(!["scd-0-1", "adapt-0.05-1", "adapt-learn-0.5-0", "scd-k=4-0"].into_iter().any(has), "{names:?}");
-        assert_eq!(study.most_wrong(), Told::WaveNumber { k: 6.0 });
+        assert_eq!(study.most_wrong(), Claim::WaveNumber { k: 6.0 });
     }
 
     #[test]
-    fn what_is_told_is_a_number_in_tables() {
-        for (told, text) in [(Told::Value(7.5), "7.5"), (Told::WaveNumber { k: 4.0 }, "{\"k\":4.0}")] {
-            assert_eq!(serde_json::to_string(&told).unwrap(), text);
-            assert_eq!(serde_json::from_str::<Told>(text).unwrap(), told);
+    fn claims_are_numbers_in_tables() {
+        for (claim, text) in [(Claim::Value(7.5), "7.5"), (Claim::WaveNumber { k: 4.0 }, "{\"k\":4.0}")] {
+            assert_eq!(serde_json::to_string(&claim).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Claim>(text).unwrap(), claim);
         }
     }
 }

@@ -5,22 +5,24 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::fields::ablation::Ablation;
-use crate::fields::study::{Cell, Equation, FieldStudy, Told, Variant};
-use crate::fields::targets::{Target, targets};
-use crate::scale::StudyScale;
 use softly::error::{Error, Result};
 use softly::files::{read_text, write_text};
-use softly::{FieldEval, FieldMetrics, FieldResult, PairedRatio, PerSample, Reference, npy};
+use softly::{FieldEval, FieldMetrics, FieldResult, PairedRatio, PerSample, ReferenceRow, npy};
 
-/// A row of results: one method, told one thing, with one seed.
+use crate::fields::ablation::Ablation;
+use crate::fields::study::{Cell, Claim, Equation, FieldStudy, Variant};
+use crate::fields::targets::{Target, targets};
+use crate::method::{Method, Trained};
+use crate::scale::StudyScale;
+
+/// A row of results: one method with one claim and one seed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Row {
     /// Method.
-    pub method: String,
-    /// What it was told.
-    pub told: Told,
+    pub method: Method,
+    /// What it was given.
+    #[serde(rename = "told")]
+    pub claim: Claim,
     /// Training seed.
     pub seed: u64,
     /// Training steps behind it.
@@ -53,7 +55,7 @@ impl Row {
     /// The training and the evaluation behind it.
     pub fn origin(&self, study: &FieldStudy) -> Option<(Cell, Variant)> {
         let of = |cell: Cell| {
-            let is_it = |v: &&Variant| v.label == self.method && v.told == self.told;
+            let is_it = |v: &&Variant| v.method == self.method && v.claim == self.claim;
             let variant = cell.variants.iter().find(is_it).filter(|_| cell.seed == self.seed)?.clone();
             Some((cell, variant))
         };
@@ -75,9 +77,10 @@ impl Row {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Verdict {
     /// Method.
-    pub method: String,
-    /// What it was told.
-    pub told: Told,
+    pub method: Method,
+    /// What it was given.
+    #[serde(rename = "told")]
+    pub claim: Claim,
     /// Mean |R| over seeds.
     pub residual: f64,
     /// Against vanilla's.
@@ -109,7 +112,7 @@ pub struct FieldTable {
     /// How rows were measured.
     pub eval: FieldEval,
     /// Rows to compare with: the data, no solution, somebody else's solution.
-    pub references: Vec<Reference>,
+    pub references: Vec<ReferenceRow>,
     /// Every method and seed.
     pub rows: Vec<Row>,
     /// Every method against vanilla.
@@ -211,12 +214,12 @@ fn round(value: &mut Value) {
     }
 }
 
-/// A method and what it was told.
-pub type Line<'a> = (&'a str, Told);
+/// A method and what it was given.
+pub type Line<'a> = (&'a Method, Claim);
 
 /// The rows of a line, one per seed.
-pub(crate) fn rows_of<'a>(rows: &'a [Row], (method, told): Line<'_>) -> Vec<&'a Row> {
-    rows.iter().filter(|r| r.method == method && r.told == told).collect()
+pub(crate) fn rows_of<'a>(rows: &'a [Row], (method, claim): Line<'_>) -> Vec<&'a Row> {
+    rows.iter().filter(|r| r.method == *method && r.claim == claim).collect()
 }
 
 /// Rows of two lines with the same seeds.
@@ -238,13 +241,13 @@ pub fn residual_ratio(rows: &[Row], first: Line<'_>, second: Line<'_>) -> Option
 fn verdicts(equation: Equation, rows: &[Row]) -> Vec<Verdict> {
     let mut lines: Vec<Line<'_>> = Vec::new();
     for row in rows {
-        if !lines.contains(&(&row.method, row.told)) {
-            lines.push((&row.method, row.told));
+        if !lines.contains(&(&row.method, row.claim)) {
+            lines.push((&row.method, row.claim));
         }
     }
-    let vanilla = ("vanilla", equation.truth());
+    let vanilla = (&Method::from(Trained::Vanilla), equation.truth());
     let verdict = |line: Line<'_>| {
-        let (method, told) = line;
+        let (method, claim) = line;
         let same = rows_of(rows, line);
         let residual = same.iter().map(|r| r.result.metrics.residual.summary.mean).sum::<f64>() / same.len() as f64;
         let ratio = if line == vanilla { None } else { residual_ratio(rows, line, vanilla) };
@@ -259,9 +262,9 @@ fn verdicts(equation: Equation, rows: &[Row]) -> Vec<Verdict> {
             let variance = differences.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / (n - 1.0);
             [mean, (variance / n).sqrt()]
         });
-        let name = format!("{method} ({})", equation.told(told));
+        let name = format!("{method} ({})", equation.in_words(claim));
         let sentence = ratio.as_ref().map_or_else(String::new, |r| r.sentence("residual", &name, "vanilla"));
-        Verdict { method: method.into(), told, residual, ratio, likelihood_difference, sentence }
+        Verdict { method: method.clone(), claim, residual, ratio, likelihood_difference, sentence }
     };
     lines.into_iter().map(verdict).collect()
 }

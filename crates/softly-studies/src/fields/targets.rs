@@ -1,12 +1,13 @@
 //! What the studies of fields set out to reach, and whether they did.
 
 use serde::{Deserialize, Serialize};
+use softly::PairedRatio;
 
 use crate::fields::ablation::Ablation;
-use crate::fields::study::{Equation, FieldStudy, Told};
+use crate::fields::study::{Claim, Equation, FieldStudy};
 use crate::fields::table::{FieldTable, Line, Verdict, pairs, residual_ratio, rows_of};
+use crate::method::{Correction, Kind, Method, Trained};
 use crate::scale::StudyScale;
-use softly::PairedRatio;
 
 /// One thing to reach.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -33,14 +34,17 @@ pub(crate) fn targets(study: &FieldStudy, table: &FieldTable) -> Vec<Target> {
     all.into_iter().flatten().collect()
 }
 
+/// Methods on top of the frozen vanilla denoiser.
+const ADAPTED: [Trained; 2] = [Trained::Adapt, Trained::AdaptLearn];
+
+/// Whether a line is of one of `methods`, in any variation.
+fn is_one_of(line: &Verdict, methods: &[Trained]) -> bool {
+    matches!(line.method.kind, Kind::Trained(trained) if methods.contains(&trained))
+}
+
 struct Judge<'a> {
     study: &'a FieldStudy,
     table: &'a FieldTable,
-}
-
-/// A method's settings of the sampler are named after a comma.
-fn method_of(line: &Verdict) -> &str {
-    line.method.split(", ").next().unwrap_or_default()
 }
 
 impl<'a> Judge<'a> {
@@ -50,29 +54,34 @@ impl<'a> Judge<'a> {
             Equation::Darcy => (0.70, 0.80, 0.05),
             Equation::Helmholtz => (0.75, 0.75, 0.1),
         };
-        let usual: Vec<Told> = self.study.told.iter().copied().filter(|told| told.is_usual()).collect();
+        let usual: Vec<Claim> = self.study.claims.iter().copied().filter(|claim| claim.on_main_axis()).collect();
         let mut all = Vec::new();
-        for &told in &usual {
-            let limit = if told == truth { at_truth } else { elsewhere };
-            all.extend([self.to_vanilla("scd", told, limit), self.best_ratio(told, limit)]);
+        for &claim in &usual {
+            let limit = if claim == truth { at_truth } else { elsewhere };
+            all.extend([self.to_vanilla(Trained::Scd, claim, limit), self.best_ratio(claim, limit)]);
         }
-        let controls = [("scd", "post-hoc jacobi 2"), ("adapt", "post-hoc newton 0.3"), ("adapt", "post-hoc kalman 1")];
-        for (method, control) in controls {
-            all.extend(usual.iter().map(|&told| self.against_control(method, control, told)));
+        let controls = [
+            (Trained::Scd, Correction::Jacobi, 2.0),
+            (Trained::Adapt, Correction::Newton, 0.3),
+            (Trained::Adapt, Correction::Kalman, 1.0),
+        ];
+        for (method, correction, weight) in controls {
+            let control = Method::from(Kind::PostHoc { correction, weight });
+            all.extend(usual.iter().map(|&claim| self.against_control(method, &control, claim)));
         }
-        all.push(self.likelihood(&["scd"], Told::is_usual, bits));
-        // Not only what all methods are told: what is learned has more starts.
-        let mut every: Vec<Told> = Vec::new();
+        all.push(self.likelihood(&[Trained::Scd], Claim::on_main_axis, bits));
+        // Not only the claims of all methods: learned parameters have more starts.
+        let mut every: Vec<Claim> = Vec::new();
         for verdict in &self.table.verdicts {
-            if !every.contains(&verdict.told) {
-                every.push(verdict.told);
+            if !every.contains(&verdict.claim) {
+                every.push(verdict.claim);
             }
         }
-        for told in every {
-            all.push(self.to_vanilla("adapt", told, if told == truth { 0.35 } else { 0.90 }));
-            all.push(self.to_vanilla("adapt-learn", told, 0.40));
+        for claim in every {
+            all.push(self.to_vanilla(Trained::Adapt, claim, if claim == truth { 0.35 } else { 0.90 }));
+            all.push(self.to_vanilla(Trained::AdaptLearn, claim, 0.40));
         }
-        all.push(self.likelihood(&["adapt", "adapt-learn"], |_| true, 0.02));
+        all.push(self.likelihood(&ADAPTED, |_| true, 0.02));
         all.push(self.marginals());
         all.push(self.learned());
         if self.study.equation == Equation::Darcy {
@@ -82,17 +91,18 @@ impl<'a> Judge<'a> {
     }
 
     fn line(verdict: &Verdict) -> Line<'_> {
-        (&verdict.method, verdict.told)
+        (&verdict.method, verdict.claim)
     }
 
-    fn verdict(&self, method: &str, told: Told) -> Option<&'a Verdict> {
-        self.table.verdicts.iter().find(|v| v.method == method && v.told == told)
+    fn verdict(&self, method: impl Into<Method>, claim: Claim) -> Option<&'a Verdict> {
+        let method = method.into();
+        self.table.verdicts.iter().find(|v| v.method == method && v.claim == claim)
     }
 
     /// The lowest residual among the `methods` and their settings of the sampler that have as many seeds as any of them.
-    fn best(&self, methods: &[&str], told: Told) -> Option<&'a Verdict> {
+    fn best(&self, methods: &[Trained], claim: Claim) -> Option<&'a Verdict> {
         let seeds = |v: &Verdict| rows_of(&self.table.rows, Self::line(v)).len();
-        let own = || self.table.verdicts.iter().filter(|v| v.told == told && methods.contains(&method_of(v)));
+        let own = || self.table.verdicts.iter().filter(|v| v.claim == claim && is_one_of(v, methods));
         let most = own().map(seeds).max()?;
         own().filter(|v| seeds(v) == most).min_by(|a, b| a.residual.total_cmp(&b.residual))
     }
@@ -108,28 +118,28 @@ impl<'a> Judge<'a> {
         (ratio, [ratio; 2], format!("{ratio:.3}, {names}"))
     }
 
-    fn best_ratio(&self, told: Told, limit: f64) -> Option<Target> {
-        let scd = self.best(&["scd", "scd-unit", "scd-paper"], told)?;
-        let vanilla = self.best(&["vanilla"], self.study.equation.truth())?;
+    fn best_ratio(&self, claim: Claim, limit: f64) -> Option<Target> {
+        let scd = self.best(&[Trained::Scd, Trained::ScdUnit, Trained::ScdPaper], claim)?;
+        let vanilla = self.best(&[Trained::Vanilla], self.study.equation.truth())?;
         let (ratio, _, found) = self.ratio(scd, vanilla);
-        let told = self.study.equation.told(told);
-        let what = format!("SCD / vanilla residual, {told}, both at their best sampling setting");
+        let claim = self.study.equation.in_words(claim);
+        let what = format!("SCD / vanilla residual, {claim}, both at their best sampling setting");
         Some(Target { what, target: format!("≤ {limit:.2}"), found, met: ratio <= limit })
     }
 
-    fn against_control(&self, method: &str, control: &str, told: Told) -> Option<Target> {
-        let (_, [low, high], found) = self.ratio(self.verdict(method, told)?, self.verdict(control, told)?);
+    fn against_control(&self, method: Trained, control: &Method, claim: Claim) -> Option<Target> {
+        let (_, [low, high], found) = self.ratio(self.verdict(method, claim)?, self.verdict(control.clone(), claim)?);
         let (target, met) =
-            if told == self.study.equation.truth() { ("not worse", low <= 1.0) } else { ("better", high < 1.0) };
-        let what = format!("{method} against {control}, {}", self.study.equation.told(told));
+            if claim == self.study.equation.truth() { ("not worse", low <= 1.0) } else { ("better", high < 1.0) };
+        let what = format!("{} against {control}, {}", method.name(), self.study.equation.in_words(claim));
         Some(Target { what, target: target.into(), found, met })
     }
 
     /// A method against vanilla, both sampled as the preset has it.
-    fn to_vanilla(&self, method: &str, told: Told, limit: f64) -> Option<Target> {
-        let vanilla = self.verdict("vanilla", self.study.equation.truth())?;
-        let (ratio, _, found) = self.ratio(self.verdict(method, told)?, vanilla);
-        let what = format!("{method} / vanilla residual, {}", self.study.equation.told(told));
+    fn to_vanilla(&self, method: Trained, claim: Claim, limit: f64) -> Option<Target> {
+        let vanilla = self.verdict(Trained::Vanilla, self.study.equation.truth())?;
+        let (ratio, _, found) = self.ratio(self.verdict(method, claim)?, vanilla);
+        let what = format!("{} / vanilla residual, {}", method.name(), self.study.equation.in_words(claim));
         Some(Target { what, target: format!("≤ {limit:.2}"), found, met: ratio <= limit })
     }
 
@@ -145,7 +155,7 @@ impl<'a> Judge<'a> {
         Some(Target {
             what: format!("learned {name}, the furthest from the truth over starts and seeds"),
             target: format!("{truth} ± {} %", 100.0 * limit),
-            found: format!("{value:.3}, from {}, seed {}", row.told.number(), row.seed),
+            found: format!("{value:.3}, from {}, seed {}", row.claim.number(), row.seed),
             met: off(value) <= limit,
         })
     }
@@ -153,8 +163,8 @@ impl<'a> Judge<'a> {
     /// How single values of the fields are distributed: the largest of the adapted rows' distances from the data's, as a
     /// ratio to vanilla's of the same field and seeds.
     fn marginals(&self) -> Option<Target> {
-        let vanilla = self.verdict("vanilla", self.study.equation.truth())?;
-        let adapted = self.table.verdicts.iter().filter(|v| ["adapt", "adapt-learn"].contains(&v.method.as_str()));
+        let vanilla = self.verdict(Trained::Vanilla, self.study.equation.truth())?;
+        let adapted = self.table.verdicts.iter().filter(|v| v.method.trained().is_some_and(|m| ADAPTED.contains(&m)));
         let fields = &self.table.rows.first()?.result.metrics.fields;
         let ratios = adapted.flat_map(|v| {
             let pairs = pairs(&self.table.rows, Self::line(v), Self::line(vanilla));
@@ -167,21 +177,22 @@ impl<'a> Judge<'a> {
         let (ratio, field, verdict) = ratios.max_by(|(a, ..), (b, ..)| a.total_cmp(b))?;
         let field = &fields[field].name;
         Some(Target {
-            what: "marginal W1 of adapt and adapt-learn / vanilla's, highest over fields and what is told".into(),
+            what: "marginal W1 of adapt and adapt-learn / vanilla's, highest over fields and claims".into(),
             target: "≤ 1.05".into(),
-            found: format!("{ratio:.2}, {field}, {}, {}", verdict.method, self.study.equation.told(verdict.told)),
+            found: format!("{ratio:.2}, {field}, {}, {}", verdict.method, self.study.equation.in_words(verdict.claim)),
             met: ratio <= 1.05,
         })
     }
 
-    fn likelihood(&self, methods: &[&str], counts: fn(Told) -> bool, limit: f64) -> Option<Target> {
-        let own = self.table.verdicts.iter().filter(|v| methods.contains(&v.method.as_str()) && counts(v.told));
-        let differences = own.filter_map(|v| Some((v.likelihood_difference?, v.told)));
-        let ([mean, error], told) = differences.max_by(|(a, _), (b, _)| a[0].total_cmp(&b[0]))?;
+    fn likelihood(&self, methods: &[Trained], counts: fn(Claim) -> bool, limit: f64) -> Option<Target> {
+        let names = methods.iter().map(|m| m.name()).collect::<Vec<_>>().join(" and ");
+        let own = self.table.verdicts.iter().filter(|v| v.method.trained().is_some_and(|m| methods.contains(&m)) && counts(v.claim));
+        let differences = own.filter_map(|v| Some((v.likelihood_difference?, v.claim)));
+        let ([mean, error], claim) = differences.max_by(|(a, _), (b, _)| a[0].total_cmp(&b[0]))?;
         Some(Target {
-            what: format!("NLL of {} − vanilla's, bits/dim, highest over what is told", methods.join(" and ")),
+            what: format!("NLL of {names} − vanilla's, bits/dim, highest over claims"),
             target: format!("≤ +{limit}"),
-            found: format!("{mean:+.3} ± {:.3}, {}", 2.0 * error, self.study.equation.told(told)),
+            found: format!("{mean:+.3} ± {:.3}, {}", 2.0 * error, self.study.equation.in_words(claim)),
             met: mean <= limit,
         })
     }
@@ -189,25 +200,26 @@ impl<'a> Judge<'a> {
     fn pidm(&self) -> [Option<Target>; 3] {
         let (truth, wrong) = (self.study.equation.truth(), self.study.most_wrong());
         // PIDM has the first seed alone.
-        let lowest = |methods: &[&str], told: Told| {
-            let own = self.table.verdicts.iter().filter(|v| v.told == told && methods.contains(&method_of(v)));
+        let lowest = |methods: &[Trained], claim: Claim| {
+            let own = self.table.verdicts.iter().filter(|v| v.claim == claim && is_one_of(v, methods));
             own.min_by(|a, b| a.residual.total_cmp(&b.residual))
         };
         let near_best = || {
-            let pidm = lowest(&["pidm", "pidm-published", "pidm-ddpm"], truth)?;
-            let (ratio, _, found) = self.ratio(pidm, lowest(&["vanilla", "scd", "scd-unit", "scd-paper"], truth)?);
-            let what = format!("PIDM's best residual / best of vanilla and SCD, {}", self.study.equation.told(truth));
+            let pidm = lowest(&[Trained::Pidm, Trained::PidmPublished, Trained::PidmDdpm], truth)?;
+            let others = [Trained::Vanilla, Trained::Scd, Trained::ScdUnit, Trained::ScdPaper];
+            let (ratio, _, found) = self.ratio(pidm, lowest(&others, truth)?);
+            let what = format!("PIDM's best residual / best of vanilla and SCD, {}", self.study.equation.in_words(truth));
             Some(Target { what, target: "≤ 1.05".into(), found, met: ratio <= 1.05 })
         };
         let misled = || {
-            let (_, [low, _], found) = self.ratio(self.verdict("pidm", wrong)?, self.verdict("vanilla", truth)?);
-            let what = format!("PIDM / vanilla residual, {}", self.study.equation.told(wrong));
+            let (_, [low, _], found) = self.ratio(self.verdict(Trained::Pidm, wrong)?, self.verdict(Trained::Vanilla, truth)?);
+            let what = format!("PIDM / vanilla residual, {}", self.study.equation.in_words(wrong));
             Some(Target { what, target: "> 1".into(), found, met: low > 1.0 })
         };
         let unlikely = || {
-            let [mean, error] = self.verdict("pidm", truth)?.likelihood_difference?;
+            let [mean, error] = self.verdict(Trained::Pidm, truth)?.likelihood_difference?;
             Some(Target {
-                what: format!("NLL of PIDM − vanilla's, bits/dim, {}", self.study.equation.told(truth)),
+                what: format!("NLL of PIDM − vanilla's, bits/dim, {}", self.study.equation.in_words(truth)),
                 target: "> 0".into(),
                 found: format!("{mean:+.3} ± {:.3}", 2.0 * error),
                 met: mean - 2.0 * error > 0.0,
@@ -219,7 +231,7 @@ impl<'a> Judge<'a> {
     fn truncation(&self) -> Option<Target> {
         let truth = self.study.equation.truth();
         let (ratio, _, found) =
-            self.ratio(self.verdict("vanilla", truth)?, self.verdict("vanilla, log-normal", truth)?);
+            self.ratio(self.verdict(Trained::Vanilla, truth)?, self.verdict(Method::from(Trained::Vanilla).with("log-normal"), truth)?);
         let what = "vanilla's residual, truncated / plain log-normal noise".into();
         Some(Target { what, target: "≤ 0.5".into(), found, met: ratio <= 0.5 })
     }

@@ -12,7 +12,7 @@ pub mod tensor_algebra;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use serde::{Deserialize, Serialize};
+
 use softly_pde::algebra::{Algebra, Binary, F64Algebra, Value};
 use softly_pde::formula::{self};
 use softly_pde::grid::Grid;

@@ -24,7 +24,7 @@ use crate::model::run_folder::Metrics;
 use crate::model::snapshot::Snapshot;
 use crate::nn::lanes::side_by_side;
 use crate::nn::optimizer::{GradientList, Optimizer, Slot};
-use crate::nn::parameter::{AnyParameter, Parameters};
+use crate::nn::parameter::Parameters;
 use crate::objective::{Batch, Objective};
 use crate::random::{Purpose, Stream};
 

@@ -7,27 +7,49 @@ use softly::error::{Error, Result};
 use softly::files::write_text;
 use softly::statistics::{AtLevel, OverSamples};
 use softly::units::Units;
-use softly::{Bits, DatasetFolder, FieldMetrics, SoftConstraint, Verdict};
+use softly::{Bits, DatasetFolder, FieldComparison, FieldMetrics, METRICS, SoftConstraint};
 use softly_figures::axis::Scale;
 use softly_figures::charts::{Axes, LineChart, Point, Series, Spread};
 use softly_figures::field_grid::Quantity;
 use softly_figures::page::{Block, Cell, Origin, Page, Section, Table, render};
 use softly_figures::svg::Colours;
-use softly_studies::{Ablation, Equation, FieldStudy, FieldTable, Row, Target, Told};
 
-use crate::field_figures::{
+use crate::fields::ablation::Ablation;
+use crate::fields::figures::{
     DATA, MethodSample, gamma_chart, misspecification_chart, path_chart, residual_histogram, sample_figure,
     spectrum_chart,
 };
+use crate::fields::study::{Claim, Equation, FieldStudy};
+use crate::fields::table::{FieldTable, Row, Verdict};
+use crate::fields::targets::Target;
+use crate::method::Trained;
+use crate::paper;
 
 /// Methods of the main table, in this order; others vary a sampler.
-const MAIN: [&str; 9] =
-    ["vanilla", "scd", "scd-unit", "scd-paper", "pidm", "pidm-published", "pidm-ddpm", "adapt", "adapt-learn"];
+const MAIN: [Trained; 9] = [
+    Trained::Vanilla,
+    Trained::Scd,
+    Trained::ScdUnit,
+    Trained::ScdPaper,
+    Trained::Pidm,
+    Trained::PidmPublished,
+    Trained::PidmDdpm,
+    Trained::Adapt,
+    Trained::AdaptLearn,
+];
 
 /// Methods of the figures by sample and noise level.
-const PICTURED: [&str; 7] = ["vanilla", "scd", "scd-paper", "pidm", "pidm-ddpm", "adapt", "adapt-learn"];
+const PICTURED: [Trained; 7] = [
+    Trained::Vanilla,
+    Trained::Scd,
+    Trained::ScdPaper,
+    Trained::Pidm,
+    Trained::PidmDdpm,
+    Trained::Adapt,
+    Trained::AdaptLearn,
+];
 
-/// One line per method and told value: means over seeds.
+/// One line per method and claim: means over seeds.
 struct Line<'a> {
     verdict: &'a Verdict,
     rows: Vec<&'a Row>,
@@ -36,7 +58,7 @@ struct Line<'a> {
 impl<'a> Line<'a> {
     fn all(table: &'a FieldTable) -> Vec<Self> {
         let line = |verdict: &'a Verdict| {
-            let rows = table.rows.iter().filter(|r| r.method == verdict.method && r.told == verdict.told);
+            let rows = table.rows.iter().filter(|r| r.method == verdict.method && r.claim == verdict.claim);
             Self { verdict, rows: rows.collect() }
         };
         table.verdicts.iter().map(line).collect()
@@ -48,7 +70,7 @@ impl<'a> Line<'a> {
         Some(values.iter().sum::<f64>() / values.len() as f64)
     }
 
-    /// The texts of the line's columns after method and told value.
+    /// The texts of the line's columns after method and claim.
     fn columns(&self) -> Vec<String> {
         let spread = self.mean(|r| Some(r.result.metrics.residual.summary.two_sd)).unwrap_or(f64::NAN);
         let ratio = self
@@ -80,7 +102,7 @@ impl<'a> Line<'a> {
         ];
         let fields = self.rows.first().map_or(0, |r| r.result.metrics.fields.len());
         for field in 0..fields {
-            let at = |pick: fn(&softly::evaluate::fields::FieldComparison) -> f64| {
+            let at = |pick: fn(&FieldComparison) -> f64| {
                 self.mean(|r| r.result.metrics.fields.get(field).map(pick)).unwrap_or(f64::NAN)
             };
             columns.push(format!("{:.3}", at(|f| f.samples.std / f.data.std)));
@@ -94,12 +116,12 @@ impl<'a> Line<'a> {
 
 /// Whether a line is of a method rather than of a sampler.
 fn is_main(line: &Line<'_>) -> bool {
-    MAIN.contains(&line.verdict.method.as_str())
+    line.verdict.method.trained().is_some_and(|method| MAIN.contains(&method))
 }
 
 /// Whether a line is on the study's main axis.
-fn is_usual(line: &Line<'_>) -> bool {
-    line.verdict.told.is_usual()
+fn on_main_axis(line: &Line<'_>) -> bool {
+    line.verdict.claim.on_main_axis()
 }
 
 fn header(table: &FieldTable) -> Vec<String> {
@@ -133,8 +155,8 @@ pub fn text_table(study: &FieldStudy, table: &FieldTable) -> String {
         ]);
     }
     for line in Line::all(table) {
-        let Verdict { method, told, .. } = line.verdict;
-        rows.push([vec![method.clone(), told.to_string(), line.rows.len().to_string()], line.columns()].concat());
+        let Verdict { method, claim, .. } = line.verdict;
+        rows.push([vec![method.to_string(), claim.to_string(), line.rows.len().to_string()], line.columns()].concat());
     }
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|t| t.chars().count()).max().unwrap_or(0);
@@ -174,12 +196,12 @@ pub fn write(study: &FieldStudy, table: &FieldTable, out: &Path, path: &Path) ->
         Equation::Darcy => (
             "Darcy flow",
             "Pressure p and permeability K obey ∇·(K∇p) + f = 0 with a source of strength 10 in one corner and a sink \
-             in the other. Methods are told a strength that may be wrong. A good method uses the equation where it \
+             in the other. Methods are given a strength that may be wrong. A good method uses the equation where it \
              helps and follows the data where it is wrong.",
         ),
         Equation::Helmholtz => (
             "Helmholtz equation",
-            "A source a and its wave u obey ∇²u + k²u = a with k = 1. Methods are told a wave number that is drawn \
+            "A source a and its wave u obey ∇²u + k²u = a with k = 1. Methods are given a wave number that is drawn \
              anew around 1 with standard deviation σ_obs at every use, or one that is wrong.",
         ),
     };
@@ -229,8 +251,8 @@ fn table_of(study: &FieldStudy, table: &FieldTable, caption: &str, keep: impl Fn
         })
         .collect();
     for line in Line::all(table).into_iter().filter(keep) {
-        let Verdict { method, told, .. } = line.verdict;
-        let mut cells = vec![Cell::text(&**method), Cell::number(told.to_string())];
+        let Verdict { method, claim, .. } = line.verdict;
+        let mut cells = vec![Cell::text(method.to_string()), Cell::number(claim.to_string())];
         cells.push(Cell::number(line.rows.len().to_string()));
         cells.extend(line.columns().into_iter().map(Cell::number));
         rows.push(cells);
@@ -246,11 +268,12 @@ fn results(study: &FieldStudy, table: &FieldTable) -> Section {
          sampled coefficients.",
         table.eval.samples
     );
-    let mut blocks = vec![Block::Table(table_of(study, table, &caption, |l| is_main(l) && is_usual(l)))];
+    let mut blocks = vec![Block::Table(table_of(study, table, &caption, |l| is_main(l) && on_main_axis(l)))];
     let (truth, wrong) = (study.equation.truth(), study.most_wrong());
     let headline = |v: &&Verdict| {
-        let right = v.told == truth && ["scd", "adapt"].contains(&v.method.as_str());
-        right || v.told == wrong && ["scd", "adapt", "adapt-learn"].contains(&v.method.as_str())
+        let Some(method) = v.method.trained() else { return false };
+        let right = v.claim == truth && [Trained::Scd, Trained::Adapt].contains(&method);
+        right || v.claim == wrong && [Trained::Scd, Trained::Adapt, Trained::AdaptLearn].contains(&method)
     };
     let sentences = table.verdicts.iter().filter(headline).map(|v| v.sentence.clone());
     blocks.extend(sentences.filter(|s| !s.is_empty()).map(Block::Verdict));
@@ -278,13 +301,13 @@ fn targets(study: &FieldStudy, table: &FieldTable) -> Option<Block> {
 /// Every method of the main table against vanilla.
 fn verdicts(study: &FieldStudy, table: &FieldTable) -> Table {
     let row = |line: &Line<'_>| {
-        let Verdict { method, told, ratio, .. } = line.verdict;
+        let Verdict { method, claim, ratio, .. } = line.verdict;
         let ratio = ratio.as_ref()?;
         let each: Vec<String> = ratio.per_seed.iter().map(|r| format!("{r:.2}")).collect();
-        let paper = paper_ratio(study.equation, method, *told).map_or_else(String::new, |r| format!("{r:.2}"));
+        let paper = paper::residual_ratio(study.equation, method, *claim).map_or_else(String::new, |r| format!("{r:.2}"));
         Some(vec![
-            Cell::text(&**method),
-            Cell::number(told.to_string()),
+            Cell::text(method.to_string()),
+            Cell::number(claim.to_string()),
             Cell::text(ratio.relation()),
             Cell::number(format!("{:.3} [{:.3}, {:.3}]", ratio.ratio, ratio.interval[0], ratio.interval[1])),
             Cell::number(each.join(", ")),
@@ -300,21 +323,9 @@ fn verdicts(study: &FieldStudy, table: &FieldTable) -> Table {
                   paper's ratios are those of its larger grid and network."
                 .into(),
         header: header.map(String::from).to_vec(),
-        rows: Line::all(table).iter().filter(|l| is_main(l) && is_usual(l)).filter_map(row).collect(),
+        rows: Line::all(table).iter().filter(|l| is_main(l) && on_main_axis(l)).filter_map(row).collect(),
         origin: None,
     }
-}
-
-/// The ratio of residuals in the paper's tables.
-fn paper_ratio(equation: Equation, method: &str, told: Told) -> Option<f64> {
-    let (told, vanilla) = (told.number(), if equation == Equation::Darcy { 0.157 } else { 0.035 });
-    let rows: &[(f64, f64)] = match (equation, method) {
-        (Equation::Darcy, "scd") => &[(7.5, 0.113), (10.0, 0.106), (12.5, 0.111), (15.0, 0.105)],
-        (Equation::Darcy, "pidm") => &[(7.5, 0.184), (10.0, 0.025), (12.5, 0.129), (15.0, 0.205)],
-        (Equation::Helmholtz, "scd") => &[(0.0, 0.025), (0.05, 0.024), (0.1, 0.024), (0.5, 0.023)],
-        _ => &[],
-    };
-    rows.iter().find(|(value, _)| *value == told).map(|(_, residual)| residual / vanilla)
 }
 
 /// An ablation's table.
@@ -334,7 +345,7 @@ fn samples(study: &FieldStudy, rows: &[&Row], out: &Path) -> Result<Option<Block
     }
     let data = DatasetFolder::open(&folder)?.load()?;
     let config = study.cells()[0].config(study, &folder)?;
-    let truth = config.truth.as_ref().or(config.constraint.as_ref());
+    let truth = config.truth.as_ref().or(data.equation.as_ref()).or(config.constraint.as_ref());
     let truth = truth.ok_or_else(|| Error::input("constraint", "the study's preset has none"))?;
     let constraint = SoftConstraint::new(truth, &data.fields, &data.grid, &Units::identity(data.fields.len()))?;
     let (length, nodes) = (data.sample_len(), data.grid.len());
@@ -350,8 +361,8 @@ fn samples(study: &FieldStudy, rows: &[&Row], out: &Path) -> Result<Option<Block
     let fields: Vec<Vec<Vec<f64>>> = samples.iter().map(|s| s.chunks_exact(nodes).map(wide).collect()).collect();
     let channel = |name: &String| data.fields.iter().position(|f| f == name).unwrap_or(0);
     let residual = |sample: &Vec<Vec<f64>>| {
-        let told: Vec<Vec<f64>> = truth.fields.iter().map(|f| sample[channel(f)].clone()).collect();
-        constraint.residual_maps(&told).swap_remove(0)
+        let fields: Vec<Vec<f64>> = truth.fields.iter().map(|f| sample[channel(f)].clone()).collect();
+        constraint.residual_maps(&fields).swap_remove(0)
     };
     let residuals: Vec<Vec<f64>> = fields.iter().map(residual).collect();
     let shown: Vec<MethodSample<'_>> = names
@@ -407,66 +418,72 @@ fn drawing(error: impl std::fmt::Display) -> Error {
 
 /// Whether a mean |R| is so far above vanilla's that it would leave no room for others in a figure.
 fn diverged(table: &FieldTable, residual: f64) -> bool {
-    let vanilla = table.verdicts.iter().find(|verdict| verdict.method == "vanilla");
+    let vanilla = table.verdicts.iter().find(|verdict| verdict.method.trained() == Some(Trained::Vanilla));
     vanilla.is_some_and(|vanilla| residual > 100.0 * vanilla.residual)
 }
 
-/// The rows of the first seed that figures show: told the truth or what is furthest from it; of an ablation, all that
-/// were measured in full. What diverged is left out.
+/// The rows of the first seed that figures show: those given the truth or the claim furthest from it; of an ablation, all that
+/// were measured in full. Rows that diverged are left out.
 fn pictured<'a>(study: &FieldStudy, table: &'a FieldTable) -> Vec<&'a Row> {
     let ends = [study.equation.truth(), study.most_wrong()];
     let shown = |r: &&Row| match study.ablation {
         Some(_) => r.result.likelihood.is_some(),
-        None => ends.contains(&r.told) && PICTURED.contains(&r.method.as_str()),
+        None => ends.contains(&r.claim) && r.method.trained().is_some_and(|m| PICTURED.contains(&m)),
     };
     let finite = |r: &&Row| !diverged(table, r.result.metrics.residual.summary.mean);
     table.rows.iter().filter(|r| r.seed == study.seeds[0]).filter(shown).filter(finite).collect()
 }
 
-/// A row's name in figures: the method, and what it is told where that is wrong.
+/// The name of a row in figures: the method, and its claim where that is wrong.
 fn name_of(study: &FieldStudy, row: &Row) -> String {
-    if row.told == study.equation.truth() { row.method.clone() } else { format!("{}, told {}", row.method, row.told) }
+    if row.claim == study.equation.truth() {
+        return row.method.to_string();
+    }
+    format!("{}, given {} (wrong)", row.method, study.equation.in_words(row.claim))
 }
 
-/// Residual and likelihood against what methods are told.
+/// Residual and likelihood against the claims.
 fn misspecification(study: &FieldStudy, table: &FieldTable, colours: &mut Colours) -> Section {
-    let usual = study.told.iter().filter(|told| told.is_usual()).map(|&told| (told.number(), told)).collect();
+    let claims = study.claims.iter().filter(|claim| claim.on_main_axis());
+    let usual = claims.map(|&claim| (claim.number(), claim)).collect();
     let x_label =
-        format!("{} that methods are told (true: {})", study.equation.parameter(), study.equation.truth().number());
-    let blocks = against_told(table, usual, &x_label, colours);
+        format!("{} that methods are given (true: {})", study.equation.parameter(), study.equation.truth().number());
+    let blocks = against_claims(table, usual, &x_label, colours);
     Section { heading: "When the constraint is wrong".into(), text: Vec::new(), blocks }
 }
 
 /// The same for wave numbers that are wrong and certain, if the study has any.
 fn wave_numbers(study: &FieldStudy, table: &FieldTable, colours: &mut Colours) -> Option<Section> {
-    let wrong = study.told.iter().filter(|told| !told.is_usual()).map(|&told| (told.number(), told));
-    let told: Vec<(f64, Told)> = [(1.0, study.equation.truth())].into_iter().chain(wrong).collect();
-    if told.len() == 1 {
+    let wrong = study.claims.iter().filter(|claim| !claim.on_main_axis()).map(|&claim| (claim.number(), claim));
+    let claims: Vec<(f64, Claim)> = [(1.0, study.equation.truth())].into_iter().chain(wrong).collect();
+    if claims.len() == 1 {
         return None;
     }
     let caption = "Residual with the true wave number, as above.";
-    let mut blocks = vec![Block::Table(table_of(study, table, caption, |line| !is_usual(line)))];
-    blocks.extend(against_told(table, told, "k that methods are told (true: 1)", colours));
+    let mut blocks = vec![Block::Table(table_of(study, table, caption, |line| !on_main_axis(line)))];
+    blocks.extend(against_claims(table, claims, "k that methods are given (true: 1)", colours));
     let text = "The wave is so small beside its second derivatives that a wave number around 1 changes the equation little, \
                 however much it scatters. A larger one does: the first eigenvalue of the square lies at k = 4.44, so that a solution \
                 for k = 4 has its long waves five times too large, and for k = 6 with the wrong sign.";
     Some(Section { heading: "When the wave number is far off".into(), text: vec![text.into()], blocks })
 }
 
-/// Residual and likelihood by what methods are told: where on the x axis, and what.
-fn against_told(table: &FieldTable, mut told: Vec<(f64, Told)>, x_label: &str, colours: &mut Colours) -> Vec<Block> {
+/// Residual and likelihood by claim, each with its place on the x axis.
+fn against_claims(table: &FieldTable, mut claims: Vec<(f64, Claim)>, x_label: &str, colours: &mut Colours) -> Vec<Block> {
     let lines = Line::all(table);
-    told.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    claims.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let curves = |pick: &dyn Fn(&Line<'_>) -> Option<[f64; 3]>| -> Vec<(&'static str, Vec<Point>)> {
-        let curve = |method: &'static str| {
-            let point = |&(x, told): &(f64, Told)| {
-                // Vanilla is told nothing: it is the same everywhere.
-                let is_it =
-                    |l: &&Line<'_>| l.verdict.method == method && (l.verdict.told == told || method == "vanilla");
+        let curve = |method: Trained| {
+            let point = |&(x, claim): &(f64, Claim)| {
+                // Vanilla knows nothing of the equation: it is the same everywhere.
+                let is_it = |l: &&Line<'_>| {
+                    let same = l.verdict.claim == claim || method == Trained::Vanilla;
+                    l.verdict.method.trained() == Some(method) && same
+                };
                 let [y, low, high] = pick(lines.iter().find(is_it)?)?;
                 Some(Point { x, y, low, high })
             };
-            (method, told.iter().filter_map(point).collect::<Vec<_>>())
+            (method.name(), claims.iter().filter_map(point).collect::<Vec<_>>())
         };
         MAIN.iter().map(|&method| curve(method)).filter(|(_, points)| !points.is_empty()).collect()
     };
@@ -513,7 +530,7 @@ fn controls(study: &FieldStudy, table: &FieldTable) -> Section {
         text: vec![
             "A claim about a learned correction has to beat the same correction with a weight picked by hand.".into(),
         ],
-        blocks: vec![Block::Table(table_of(study, table, caption, |line| !is_main(line) && is_usual(line)))],
+        blocks: vec![Block::Table(table_of(study, table, caption, |line| !is_main(line) && on_main_axis(line)))],
     }
 }
 
@@ -589,7 +606,7 @@ fn reading() -> Section {
          distance from the solver's solution, which does not use the stencils of training.",
         "The likelihood is that of data + σ_min noise under the probability-flow ODE, in bits per dimension of \
          normalised fields, for the same held-out samples and probes in every row.",
-        "post-hoc rows are told the same as the trained ones. Where the constraint is right they may win: a projection \
+        "post-hoc rows are given the same as the trained ones. Where the constraint is right they may win: a projection \
          cannot be beaten on its own residual. Where it is wrong they follow it.",
         "Rows whose residual is over a hundred times vanilla's diverged: they are in the tables, and figures leave them out.",
     ];

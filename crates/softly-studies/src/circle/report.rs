@@ -13,7 +13,9 @@ use softly_figures::charts::{Axes, LineChart, Point, Series};
 use softly_figures::page::{Block, Cell, Origin, Page, PanelGrid, Section, Table, render};
 use softly_figures::scatter::Scatter;
 use softly_figures::svg::{Colours, Svg};
-use softly_studies::{Cell as StudyCell, CircleStudy, Floor, SeedMean, StudyTable, cell_result};
+
+use crate::circle::study::{Cell as StudyCell, CircleStudy, Floor, SeedMean, StudyTable, cell_result};
+use crate::method::{Kind, Method, Trained};
 
 /// How to read a metric.
 type Pick = fn(&PointMetrics<Summary>) -> Summary;
@@ -40,7 +42,7 @@ pub fn text_table(table: &StudyTable) -> String {
     for floor in &table.floors {
         lines.push(format!("{:10} {:14} {:>5} {}", floor.data, "(true points)", "", cells(&floor.metrics)));
         for mean in table.means.iter().filter(|mean| mean.data == floor.data) {
-            lines.push(format!("{:10} {:14} {:>5} {}", mean.data, mean.method, mean.seeds, cells(&mean.metrics)));
+            lines.push(format!("{:10} {:14} {:>5} {}", mean.data, mean.method.to_string(), mean.seeds, cells(&mean.metrics)));
         }
     }
     lines.join("\n")
@@ -56,7 +58,7 @@ pub fn write(study: &CircleStudy, table: &StudyTable, out: &Path, path: &Path) -
     sections.push(reading());
     let page = Page {
         title: format!("Toy study: circle, dent, chop (scale {})", table.scale),
-        lead: "Points lie on a closed curve; every method is told that the curve is the unit circle. On the circle \
+        lead: "Points lie on a closed curve; every method is given the unit circle as its constraint. On the circle \
                that is true, on the dented and chopped ones it is wrong. A good method uses the constraint where it \
                helps and follows the data where it is wrong."
             .into(),
@@ -103,7 +105,7 @@ fn metric_table(study: &CircleStudy, table: &StudyTable, floor: &Floor, rows: &[
     let mut body = vec![first];
     for row in rows {
         let mut cells = vec![
-            Cell::text(&row.method),
+            Cell::text(row.method.to_string()),
             Cell::number(row.iterations.to_string()),
             Cell::number(format!("{:.0e}", row.rate)),
         ];
@@ -122,8 +124,8 @@ fn metric_table(study: &CircleStudy, table: &StudyTable, floor: &Floor, rows: &[
 
 /// How SCD compares with vanilla on one data set.
 fn verdict(rows: &[&SeedMean]) -> Option<String> {
-    let of = |method: &str| rows.iter().find(|r| r.method == method).map(|r| r.metrics);
-    let (vanilla, scd) = (of("vanilla")?, of("scd")?);
+    let of = |method: Trained| rows.iter().find(|r| r.method.trained() == Some(method)).map(|r| r.metrics);
+    let (vanilla, scd) = (of(Trained::Vanilla)?, of(Trained::Scd)?);
     Some(format!(
         "{}: SCD's mean distance to the curve is {:.3} of vanilla's; its W1 is {:.2} of vanilla's.",
         rows[0].data,
@@ -133,14 +135,14 @@ fn verdict(rows: &[&SeedMean]) -> Option<String> {
 }
 
 /// The methods that pictures show, each with the cell that holds its samples.
-fn pictured(study: &CircleStudy, data: &str) -> Vec<(String, StudyCell)> {
+fn pictured(study: &CircleStudy, data: &str) -> Vec<(Method, StudyCell)> {
     let cells: Vec<StudyCell> =
         study.cells().into_iter().filter(|c| c.data == data && c.seed == study.seeds[0]).collect();
     let mut shown = Vec::new();
     for cell in cells {
-        shown.push((cell.method.to_string(), cell.clone()));
-        if let Some(scale) = cell.guidance.iter().find(|&&s| s == 0.2) {
-            shown.push((format!("dps {scale}"), cell));
+        shown.push((cell.method.into(), cell.clone()));
+        if let Some(&scale) = cell.guidance.iter().find(|&&s| s == 0.2) {
+            shown.push((Kind::Dps { scale }.into(), cell));
         }
     }
     shown
@@ -151,46 +153,46 @@ fn picture(study: &CircleStudy, out: &Path, colours: &mut Colours) -> Result<Str
     let data = "dent";
     let mut panels = Vec::new();
     for (method, cell) in pictured(study, data) {
-        let title = match method.as_str() {
-            "vanilla" => "no constraint".to_string(),
-            "scd" => "soft constraint (SCD)".into(),
-            "pidm" => "regulariser (PIDM)".into(),
-            name if name.starts_with("dps") => "guidance (DPS)".into(),
+        let title = match method.kind {
+            Kind::Trained(Trained::Vanilla) => "no constraint",
+            Kind::Trained(Trained::Scd) => "soft constraint (SCD)",
+            Kind::Trained(Trained::Pidm) => "regulariser (PIDM)",
+            Kind::Dps { .. } => "guidance (DPS)",
             _ => continue,
         };
         let points = read_points(&sample_file(out, &cell, &method))?;
         let line = cell.curve.polyline(200);
         let points = &points[..points.len().min(600)];
         panels.push(
-            Scatter { title: &title, points, curve: &line, range: [-1.3, 1.3], colour: colours.index(&method) }.svg(),
+            Scatter { title, points, curve: &line, range: [-1.3, 1.3], colour: colours.index(&method.to_string()) }.svg(),
         );
     }
     Ok(Svg::tile("Samples on a dented circle, with the unit circle as the constraint", panels.len(), &panels)
         .to_string())
 }
 
-fn sample_file(out: &Path, cell: &StudyCell, method: &str) -> PathBuf {
-    out.join(&cell.name).join(format!("samples-{}.npy", method.replace(' ', "-")))
+fn sample_file(out: &Path, cell: &StudyCell, method: &Method) -> PathBuf {
+    out.join(&cell.name).join(format!("samples-{}.npy", method.file_name()))
 }
 
 fn samples(study: &CircleStudy, out: &Path, colours: &mut Colours) -> Result<Section> {
     let shown = pictured(study, study.curves[0].0);
-    let mut rows: Vec<(String, Vec<_>)> = shown.iter().map(|(method, _)| (method.clone(), Vec::new())).collect();
+    let mut rows: Vec<(Method, Vec<_>)> = shown.iter().map(|(method, _)| (method.clone(), Vec::new())).collect();
     for (data, curve) in &study.curves {
         let here = pictured(study, data);
         let line = curve.polyline(400);
         for (method, panels) in &mut rows {
             let Some((_, cell)) = here.iter().find(|(m, _)| m == method) else { continue };
             let points = read_points(&sample_file(out, cell, method))?;
-            let panel =
-                Scatter { title: "", points: &points, curve: &line, range: [-1.4, 1.4], colour: colours.index(method) };
+            let colour = colours.index(&method.to_string());
+            let panel = Scatter { title: "", points: &points, curve: &line, range: [-1.4, 1.4], colour };
             panels.push(panel.svg());
         }
     }
     let grid = PanelGrid {
         caption: "1000 samples per method and data set (first seed), the true curve underneath.".into(),
         columns: study.curves.iter().map(|(data, _)| (*data).to_string()).collect(),
-        rows,
+        rows: rows.into_iter().map(|(method, panels)| (method.to_string(), panels)).collect(),
     };
     Ok(Section { heading: "Samples".into(), text: Vec::new(), blocks: vec![Block::PanelGrid(grid)] })
 }
@@ -207,9 +209,10 @@ fn sweep(study: &CircleStudy, table: &StudyTable, colours: &mut Colours) -> Opti
     if !angles.iter().all(|(data, _, _)| study.curves.iter().any(|(d, _)| d == data)) {
         return None;
     }
-    let mut methods: Vec<String> = Vec::new();
+    let mut methods: Vec<Method> = Vec::new();
     for mean in &table.means {
-        if !methods.contains(&mean.method) && !mean.method.ends_with("-tuned") {
+        let tuned = matches!(mean.method.trained(), Some(Trained::VanillaTuned | Trained::ScdTuned));
+        if !methods.contains(&mean.method) && !tuned {
             methods.push(mean.method.clone());
         }
     }
@@ -221,8 +224,8 @@ fn sweep(study: &CircleStudy, table: &StudyTable, colours: &mut Colours) -> Opti
                 Some(Point { x: *angle, y: s.mean, low: (s.mean - s.two_sd).max(1e-6), high: s.mean + s.two_sd })
             };
             Series {
-                name: method.clone(),
-                colour: colours.index(method),
+                name: method.to_string(),
+                colour: colours.index(&method.to_string()),
                 points: angles.iter().filter_map(point).collect(),
             }
         });
@@ -257,7 +260,7 @@ fn sweep(study: &CircleStudy, table: &StudyTable, colours: &mut Colours) -> Opti
 
 fn gamma(study: &CircleStudy, out: &Path, colours: &mut Colours) -> Result<Section> {
     let mut series = Vec::new();
-    for cell in study.cells().iter().filter(|c| c.seed == study.seeds[0] && c.method == "scd") {
+    for cell in study.cells().iter().filter(|c| c.seed == study.seeds[0] && c.method == Trained::Scd) {
         let points = cell_result(out, cell)?.gamma;
         let points = points.iter().map(|g| Point { x: g.sigma, y: g.mean, low: g.low, high: g.high }).collect();
         let name = cell.data.to_string();

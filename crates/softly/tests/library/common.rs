@@ -1,0 +1,252 @@
+//! What several tests share: the device, small configurations and models, random numbers, plain denoisers, a watched job.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use burn::tensor::{Device, Tensor};
+use softly::auto::NumberOrAuto;
+use softly::error::Result;
+use softly::job::{Job, Reporter};
+use softly::random::{Purpose, Stream};
+use softly::tensors::{field_batch, to_vec_f64};
+use softly::units::Units;
+use softly::{
+    BackboneConfig, Blueprint, Config, ConstraintConfig, DataSpec, Dataset, Denoiser, Layers, MlpConfig, Norm,
+    Parameters, Residuals, RunInfo, ScdConfig, SoftConstraint, Training,
+};
+use softly_pde::derivative::Scheme;
+use softly_pde::grid::Grid;
+
+/// Shape of a point in the plane, `[C, H, W]`.
+pub const POINT: [usize; 3] = [2, 1, 1];
+
+pub fn cpu() -> Device {
+    Device::flex()
+}
+
+/// `count` standard normal numbers, the same for the same `seed` and `index`.
+pub fn normals(seed: u64, index: u64, count: usize) -> Vec<f64> {
+    Stream::new(seed, Purpose::Metric, index).normals(count)
+}
+
+/// Fields `[N, C, H, W]` in f64 from row-major values.
+pub fn field(values: &[f64], shape: [usize; 3]) -> Tensor<4> {
+    field_batch(values.to_vec(), shape, &cpu())
+}
+
+pub fn bits(values: Vec<f64>) -> Vec<u64> {
+    values.into_iter().map(f64::to_bits).collect()
+}
+
+pub fn rms(values: &[f64]) -> f64 {
+    (values.iter().map(|v| v * v).sum::<f64>() / values.len() as f64).sqrt()
+}
+
+/// rms(found − expected) / rms(expected).
+pub fn relative_error(found: &[f64], expected: &[f64]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    rms(&found.iter().zip(expected).map(|(a, b)| a - b).collect::<Vec<_>>()) / rms(expected)
+}
+
+/// The slope of ln y against ln x: the order of convergence of errors y in steps x.
+pub fn order(points: &[(f64, f64)]) -> f64 {
+    let logs: Vec<(f64, f64)> = points.iter().map(|(x, y)| (x.ln(), y.ln())).collect();
+    let n = logs.len() as f64;
+    let (mx, my) = (logs.iter().map(|p| p.0).sum::<f64>() / n, logs.iter().map(|p| p.1).sum::<f64>() / n);
+    logs.iter().map(|(x, y)| (x - mx) * (y - my)).sum::<f64>() / logs.iter().map(|(x, _)| (x - mx).powi(2)).sum::<f64>()
+}
+
+/// A preset with settings `a.b=c` on top.
+pub fn try_configured(preset: &str, settings: &[&str]) -> Result<Config> {
+    let layers = Layers::new().preset(preset).unwrap();
+    settings.iter().try_fold(layers, |layers, setting| layers.set(setting))?.finish("test")
+}
+
+/// A preset with settings `a.b=c` on top, which are valid.
+pub fn configured(preset: &str, settings: &[&str]) -> Config {
+    try_configured(preset, settings).unwrap()
+}
+
+pub fn dataset(config: &Config) -> Dataset {
+    Dataset::from_config(&config.data).unwrap()
+}
+
+/// A training from scratch on the data that `config` names.
+pub fn new_training(config: &Config) -> Result<Training> {
+    Training::new(config, dataset(config), &cpu())
+}
+
+/// The header of a run folder.
+pub fn info() -> RunInfo {
+    RunInfo {
+        version: "test".into(),
+        commit: String::new(),
+        command: "test".into(),
+        seed: 0,
+        dataset_hash: String::new(),
+        device: "cpu".into(),
+        threads: 1,
+        status: String::new(),
+        seconds: 0.0,
+    }
+}
+
+/// Every file below `folder` with its bytes.
+pub fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(contents(&path));
+        } else {
+            files.insert(path.clone(), fs::read(&path).unwrap());
+        }
+    }
+    files
+}
+
+/// A listener that knows how far a job has come; it shows that to `watch`, which answers whether to stop.
+pub struct Watch<F> {
+    done: AtomicU64,
+    stop: AtomicBool,
+    watch: Mutex<F>,
+}
+
+impl<F: FnMut(u64) -> bool + Send> Watch<F> {
+    pub fn new(watch: F) -> Self {
+        Self { done: AtomicU64::new(0), stop: AtomicBool::new(false), watch: Mutex::new(watch) }
+    }
+
+    pub fn job<'a>(&'a self, device: &'a Device) -> Job<'a> {
+        Job { device, stop: &self.stop, reporter: self }
+    }
+
+    /// Units of progress so far.
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+}
+
+impl<F: FnMut(u64) -> bool + Send> Reporter for Watch<F> {
+    fn begin(&self, _: u64, done: u64) {
+        self.done.store(done, Ordering::Relaxed);
+    }
+
+    fn advance(&self, units: u64) {
+        let done = self.done.fetch_add(units, Ordering::Relaxed) + units;
+        if (self.watch.lock().unwrap_or_else(PoisonError::into_inner))(done) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn note(&self, _: &str) {}
+}
+
+/// Denoisers of formulas: nothing of them is learned.
+macro_rules! without_parameters {
+    ($($name:ident),+) => {$(
+        impl softly::Parameters for $name {
+            fn visit(&mut self, _: &str, _: &mut softly::Visitor<'_>) {}
+        }
+    )+};
+}
+pub(crate) use without_parameters;
+
+/// D(x) = x: its error is the noise.
+pub struct Identity;
+
+without_parameters!(Identity);
+
+impl Denoiser for Identity {
+    fn denoise(&self, x: Tensor<4>, _: &[f64]) -> Tensor<4> {
+        x
+    }
+}
+
+/// A constraint without parameters whose derivatives are one-sided at the sides.
+pub fn law(fields: &[&str], residual: Residuals, norm: Norm) -> ConstraintConfig {
+    ConstraintConfig {
+        fields: fields.iter().map(ToString::to_string).collect(),
+        residual,
+        stencil: Scheme::OneSided2,
+        stencils: BTreeMap::new(),
+        norm,
+        parameters: BTreeMap::new(),
+    }
+}
+
+pub fn one(formula: &str) -> Residuals {
+    Residuals::One(formula.into())
+}
+
+/// A constraint on data that have exactly its fields.
+pub fn compiled(config: &ConstraintConfig, grid: &Grid, units: &Units) -> SoftConstraint {
+    SoftConstraint::new(config, &config.fields, grid, units).unwrap()
+}
+
+/// A constraint on the coordinates x and y of a point.
+pub fn point_law(formula: &str, norm: Norm) -> ConstraintConfig {
+    law(&["x", "y"], one(formula), norm)
+}
+
+pub fn point_constraint(formula: &str, norm: Norm) -> SoftConstraint {
+    compiled(&point_law(formula, norm), &Grid::point(), &Units::identity(2))
+}
+
+/// A network of `hidden` units.
+pub fn mlp(hidden: usize) -> BackboneConfig {
+    BackboneConfig::Mlp(MlpConfig { hidden })
+}
+
+/// A model of p and K on a 6×6 grid with Darcy's equation as its constraint.
+pub fn darcy_blueprint(scd: Option<ScdConfig>, norm: Norm) -> Blueprint {
+    let mut config = Config::default();
+    config.data.sigma_data = NumberOrAuto::Number(0.5);
+    config.denoiser.backbone = mlp(24);
+    config.denoiser.scd = scd;
+    config.train.seed = 4;
+    config.constraint = Some(law(&["p", "K"], one("K*laplacian(p) + dot(grad(K), grad(p)) + 1"), norm));
+    let data = DataSpec {
+        fields: vec!["p".into(), "K".into()],
+        grid: Grid { x: [0.0, 5.0], y: [0.0, 5.0], ..Grid::unit(6, 6) },
+        units: Units { mean: vec![0.1, 1.2], scale: vec![0.8, 0.6] },
+        floors: BTreeMap::new(),
+    };
+    Blueprint { config, data }
+}
+
+/// A model of points with the unit circle as its constraint.
+pub fn point_blueprint(scd: Option<ScdConfig>) -> Blueprint {
+    let mut config = Config::default();
+    config.data.sigma_data = NumberOrAuto::Number(0.7);
+    config.denoiser.backbone = mlp(128);
+    config.denoiser.scd = scd;
+    config.constraint = Some(point_law("(sqrt(x^2 + y^2) - 1)^2", Norm::L1Sum));
+    let data = DataSpec {
+        fields: vec!["x".into(), "y".into()],
+        grid: Grid::point(),
+        units: Units::identity(2),
+        floors: BTreeMap::new(),
+    };
+    Blueprint { config, data }
+}
+
+/// Gives γ's last layer values of about `size`, so that γ is not zero and depends on its input.
+pub fn wake_gamma(model: &mut dyn Parameters, size: f32) {
+    let mut stream = Stream::new(8, Purpose::Metric, 0);
+    model.visit("", &mut |name, parameter| {
+        if name.starts_with("gamma.last.") {
+            let shift = if name.ends_with("bias") { 1.0 } else { 0.0 };
+            let values = parameter.values().into_iter().map(|_| size * (shift + 0.3 * stream.normal() as f32));
+            parameter.set(values.collect());
+        }
+    });
+}
+
+/// D(x; σ) in f64, row-major.
+pub fn denoised(denoiser: &dyn Denoiser, x: Tensor<4>, sigma: &[f64]) -> Vec<f64> {
+    to_vec_f64(denoiser.denoise(x, sigma).without_autodiff())
+}

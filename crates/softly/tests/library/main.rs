@@ -1,0 +1,27 @@
+//! Tests of the library through its public names, one file per subject.
+//!
+//! They are one program: the tensor library is large, and every further program would link it again.
+
+mod adapt;
+mod blueprint;
+mod common;
+mod compliance;
+mod constraint;
+mod dataset;
+mod denoising_loss;
+mod directions;
+mod explained;
+mod field_metrics;
+mod gaussian;
+mod generators;
+mod layers;
+mod likelihood;
+mod memory;
+mod objective;
+mod parameter_interval;
+mod parameters;
+mod sampler;
+mod snapshot;
+mod soft_constraint;
+mod training;
+mod unet;
