@@ -134,8 +134,8 @@ impl FieldGrid<'_> {
     }
 
     fn layout(&self) -> Layout {
-        // Panels of all fields have one size: whole pixels per cell for the largest field, and never flatter than a line.
-        // As wide as the names above them, or most of the figure would be the room between panels.
+        // Panels of all fields have one size: whole pixels per cell for the largest field, never flatter than a line,
+        // and as wide as the names above them, or most of the figure would be the room between panels.
         let named = self.columns.iter().map(|name| room(name)).fold(0.0, f64::max) as usize;
         let longest = (900 / self.columns.len().max(1)).max(named).clamp(120, 200);
         let fields = || self.rows.iter().flat_map(|row| &row.fields);
@@ -338,7 +338,7 @@ mod tests {
         for wanted in ["a < b", "one", "two", "x [m]", "y & z [m]", "<p> [Pa]", "grey: no value at 2 nodes"] {
             assert!(found.iter().any(|text| text == wanted), "{wanted} in {found:?}");
         }
-        // The numbers of the first coordinate stand once, those of the second below both panels, and 0 and 1 at the bar.
+        // Numbers of the first coordinate stand once, those of the second below both panels, and 0 and 1 at the bar.
         assert_eq!(found.iter().filter(|text| *text == "0").count(), 4, "{found:?}");
         let document = Document::parse(&svg.text).unwrap();
         let image = document.descendants().find(|n| n.has_tag_name("image")).unwrap();

@@ -25,7 +25,7 @@ static OPTIONS: LazyLock<usvg::Options> = LazyLock::new(|| {
     options
 });
 
-/// `svg` as PNG bytes on white, `scale` pixels per unit of the figure: 1 for screens, 2 or more for fine ones and paper.
+/// `svg` as PNG bytes on white, `scale` pixels per unit of the figure: 1 for plain screens, 2 for fine ones and paper.
 pub fn svg_to_png(svg: &str, scale: f32) -> Result<Vec<u8>> {
     let tree = usvg::Tree::from_str(svg, &OPTIONS).map_err(PictureError::Svg)?;
     let [width, height] = [tree.size().width(), tree.size().height()].map(|length| (length * scale).ceil() as u32);

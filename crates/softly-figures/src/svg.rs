@@ -48,8 +48,8 @@ impl maud::Render for Svg {
     }
 }
 
-/// The colours of Okabe and Ito, which stay apart for colour-blind readers, pale yellow last of them, and wine and grey.
-/// Their black is [`INK`].
+/// The colours of Okabe and Ito, which stay apart for colour-blind readers, pale yellow last of them, then wine and
+/// grey. Their black is [`INK`].
 const PALETTE: [&str; 9] =
     ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#882255", "#888888"];
 
