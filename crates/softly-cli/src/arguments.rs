@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use softly::Compliance;
+use softly_pde::darcy::Discretisation;
+use softly_studies::{Ablation, StudyScale};
 
 /// Diffusion models of PDE solutions that know their PDE softly.
 #[derive(Debug, Parser)]
@@ -50,13 +52,17 @@ Run the same command again to go on after an interruption.")]
     #[command(after_help = "\
 Examples:
   softly presets
-  softly presets circle-demo --method scd          resolved with a method laid over it")]
+  softly presets circle-demo --method scd          resolved with a method laid over it
+  softly presets --schema > softly.schema.json     for editors: `#:schema softly.schema.json` at the top of a file")]
     Presets {
         /// The preset to print.
         name: Option<String>,
         /// Lay a method of the preset over it.
         #[arg(long, requires = "name")]
         method: Option<String>,
+        /// Print the JSON Schema of configuration files instead, for editors that complete them.
+        #[arg(long, conflicts_with = "name")]
+        schema: bool,
     },
     /// Make datasets and look at them.
     #[command(
@@ -83,7 +89,7 @@ Ctrl-C saves a checkpoint; the same command goes on from there.")]
         out: PathBuf,
         /// Where to compute.
         #[command(flatten)]
-        place: Place,
+        compute: Compute,
     },
     /// Freeze a trained denoiser and train a soft constraint on top of it, or go on with that.
     #[command(after_help = "\
@@ -104,7 +110,7 @@ says otherwise: a preset's [train] is for whole networks. The result is a run li
         out: PathBuf,
         /// Where to compute.
         #[command(flatten)]
-        place: Place,
+        compute: Compute,
     },
     /// Draw samples from a trained model.
     #[command(after_help = "\
@@ -134,29 +140,7 @@ Examples:
   softly eval runs/adapted --sweep compliance --count 256 --out front
   softly eval runs/vanilla --metrics explained --set denoiser.scd.solve_for=p   is the equation worth a training?
   softly eval runs/learned --metrics parameters    how well the data know the learned parameters")]
-    Eval {
-        /// What to sample from.
-        #[command(flatten)]
-        sampling: Sampling,
-        /// Estimates of `--count` samples each.
-        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
-        sets: u32,
-        /// Guidance scales to compare, for a model without guidance of its own.
-        #[arg(long, value_delimiter = ',', value_name = "SCALE,…", allow_negative_numbers = true)]
-        scales: Vec<f64>,
-        /// Dataset folder to compare with, instead of the run's own data (models of fields).
-        #[arg(long, value_name = "DIR")]
-        data: Option<PathBuf>,
-        /// What to measure of a model of fields besides its samples, or of any model instead of them.
-        #[arg(long, value_delimiter = ',', value_name = "METRIC,…")]
-        metrics: Vec<MetricName>,
-        /// Compare the values of a dial: residual against likelihood and marginal distances.
-        #[arg(long, value_name = "DIAL", conflicts_with_all = ["compliance", "scales", "metrics"])]
-        sweep: Option<SweepName>,
-        /// Folder for `sweep.json` and `sweep.svg`.
-        #[arg(long, value_name = "DIR", requires = "sweep")]
-        out: Option<PathBuf>,
-    },
+    Eval(Eval),
     /// One call of a trained denoiser on arrays.
     #[command(after_help = "\
 Examples:
@@ -179,7 +163,7 @@ num_blocks, attn_resolutions and sigma_data in the header. The input is [N, C, H
         out: PathBuf,
         /// Where to compute.
         #[command(flatten)]
-        place: Place,
+        compute: Compute,
     },
     /// The residual of arrays under a constraint.
     #[command(after_help = "\
@@ -244,41 +228,53 @@ The data are random plane waves of the preset's shape; nothing is generated or w
     },
 }
 
+/// What to measure of a trained model.
+#[derive(Debug, Args)]
+pub struct Eval {
+    /// What to sample from.
+    #[command(flatten)]
+    pub sampling: Sampling,
+    /// Estimates of `--count` samples each.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub sets: u32,
+    /// Guidance scales to compare, for a model without guidance of its own.
+    #[arg(long, value_delimiter = ',', value_name = "SCALE,…", allow_negative_numbers = true)]
+    pub scales: Vec<f64>,
+    /// Dataset folder to compare with, instead of the run's own data (models of fields).
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// What to measure of a model of fields besides its samples, or of any model instead of them.
+    #[arg(long, value_delimiter = ',', value_name = "METRIC,…")]
+    pub metrics: Vec<MetricName>,
+    /// Compare the values of a dial: residual against likelihood and marginal distances.
+    #[arg(long, value_name = "DIAL", conflicts_with_all = ["compliance", "scales", "metrics"])]
+    pub sweep: Option<SweepName>,
+    /// Folder for `sweep.json` and `sweep.svg`.
+    #[arg(long, value_name = "DIR", requires = "sweep")]
+    pub out: Option<PathBuf>,
+}
+
 /// A study and its scale.
 #[derive(Debug, Args)]
 pub struct Reproduce {
     /// The study.
     pub study: Study,
     /// How much of it.
-    #[arg(long, value_enum, default_value = "demo")]
-    pub scale: ScaleName,
+    #[arg(long, value_name = "demo|cpu|paper", default_value = "demo")]
+    pub scale: StudyScale,
     /// Folder for everything; `runs/<study>-<scale>` by default.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Number of seeds, instead of the scale's own.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: Option<u64>,
-    /// An ablation instead of the main tables: table-NAME.json and report-NAME.html (darcy and helmholtz, one seed).
-    #[arg(long = "study", value_enum, value_name = "NAME", conflicts_with = "seeds")]
-    pub ablation: Option<AblationName>,
+    /// An ablation instead of the main tables: noise, scale, joint, gamma or sampling; table-NAME.json and report-NAME.html
+    /// (darcy and helmholtz, one seed).
+    #[arg(long = "study", value_name = "NAME", conflicts_with = "seeds")]
+    pub ablation: Option<Ablation>,
     /// Where to compute.
     #[command(flatten)]
-    pub place: Place,
-}
-
-/// An ablation.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum AblationName {
-    /// The distribution of noise levels in training.
-    Noise,
-    /// How the correction is scaled, and its directions.
-    Scale,
-    /// Network and corrections trained at once, or one after the other.
-    Joint,
-    /// What γ looks at and how many numbers it has; detached directions.
-    Gamma,
-    /// The sampler's last noise level, churn and number of steps.
-    Sampling,
+    pub compute: Compute,
 }
 
 /// A study.
@@ -290,17 +286,6 @@ pub enum Study {
     Darcy,
     /// The Helmholtz equation, with an uncertain wave number.
     Helmholtz,
-}
-
-/// How much of a study.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum ScaleName {
-    /// A few minutes.
-    Demo,
-    /// Reduced, with three seeds.
-    Cpu,
-    /// The paper's.
-    Paper,
 }
 
 /// Where a configuration comes from.
@@ -338,7 +323,7 @@ pub struct Bench {
     pub rounds: u32,
     /// Where to compute.
     #[command(flatten)]
-    pub place: Place,
+    pub compute: Compute,
 }
 
 /// The work of one round.
@@ -385,12 +370,12 @@ pub struct Sampling {
     pub settings: Vec<String>,
     /// Where to compute.
     #[command(flatten)]
-    pub place: Place,
+    pub compute: Compute,
 }
 
 /// Where to compute.
 #[derive(Debug, Args)]
-pub struct Place {
+pub struct Compute {
     /// Device: cpu, or a GPU back end that the program was built with (wgpu, vulkan, metal, cuda, rocm).
     #[arg(long, value_name = "NAME", default_value = "cpu")]
     pub device: String,
@@ -492,8 +477,8 @@ The arrays are [H, W] or [N, H, W] on the unit square; f is +flow where x, y ≤
         #[arg(long, default_value_t = 10.0, allow_negative_numbers = true)]
         flow: f64,
         /// How the equation is discretised.
-        #[arg(long, value_enum, default_value = "one-sided-2")]
-        discretisation: DiscretisationName,
+        #[arg(long, value_name = "one-sided-2|mirror", default_value = "one-sided-2")]
+        discretisation: Discretisation,
         /// File for the pressure p, of zero mean.
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
@@ -515,14 +500,4 @@ The arrays are [H, W] or [N, H, W] on the unit square.")]
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
-}
-
-/// How Darcy flow is discretised.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum DiscretisationName {
-    /// One-sided stencils at the sides and least squares, as published; from 24 nodes up.
-    #[value(name = "one-sided-2")]
-    OneSided2,
-    /// Pressure mirrored at the sides; for coarse grids.
-    Mirror,
 }

@@ -1,20 +1,12 @@
 //! The `softly` program: train, sample and judge diffusion models that know their PDE softly.
 
 mod arguments;
-mod bench_command;
-mod circle_report;
 mod commands;
-mod data_commands;
-mod denoise_command;
-mod field_eval_command;
-mod field_figures;
-mod field_report;
-mod held_out_command;
+mod configuration;
+mod interrupt;
+mod output;
 mod progress;
-mod report_command;
-mod reproduce_command;
-mod solve_commands;
-mod sweep_command;
+mod sampling;
 mod trainer;
 
 use std::process::ExitCode;

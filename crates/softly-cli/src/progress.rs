@@ -48,23 +48,13 @@ impl Bar {
         Self { line: bar, plain, already: AtomicU64::new(0), unit }
     }
 
-    /// A message behind the bar, e.g. the loss.
-    pub fn message(&self, text: String) {
-        self.line.set_message(text);
-    }
-
-    /// The position is `position` now.
-    pub fn set(&self, position: u64) {
-        self.line.set_position(position);
-        self.status();
-    }
-
     /// The work is done.
     pub fn finish(&self) {
         self.line.finish_and_clear();
     }
 
-    fn status(&self) {
+    /// Prints a plain line if there is no terminal and some time has passed.
+    fn plain_line(&self) {
         let Some(plain) = &self.plain else { return };
         let Ok(mut plain) = plain.lock() else { return };
         if plain.last.elapsed() < Duration::from_secs(10) {
@@ -96,10 +86,14 @@ impl Reporter for Bar {
 
     fn advance(&self, units: u64) {
         self.line.inc(units);
-        self.status();
+        self.plain_line();
     }
 
     fn note(&self, text: &str) {
         self.line.suspend(|| say(text));
+    }
+
+    fn status(&self, text: &str) {
+        self.line.set_message(text.to_string());
     }
 }

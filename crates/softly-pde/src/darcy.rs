@@ -1,5 +1,6 @@
 //! Darcy flow `∇·(K ∇p) + f = 0` without flux through the boundary: residual, source and reference solver.
 
+use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
 use faer::dyn_stack::{MemBuffer, MemStack};
@@ -38,6 +39,18 @@ pub enum Discretisation {
     /// Pressure mirrored at the boundary: no flux by construction, and a residual that vanishes up to one constraint
     /// on the source.
     Mirror,
+}
+
+impl FromStr for Discretisation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "one-sided-2" => Ok(Self::OneSided),
+            "mirror" => Ok(Self::Mirror),
+            _ => Err("expected one-sided-2 or mirror".into()),
+        }
+    }
 }
 
 impl Discretisation {

@@ -13,6 +13,7 @@ mod scale;
 pub use circle::study::{CellResult, CircleStudy, Floor, SeedMean, StudyTable, cell_result, run_circle};
 pub use circle::{report as circle_report, study::Cell as CircleCell};
 pub use fields::ablation::Ablation;
+pub use fields::figures::coordinates;
 pub use fields::report as fields_report;
 pub use fields::run::run_fields;
 pub use fields::study::{Cell, Claim, Equation, FieldStudy, Variant};

@@ -1,6 +1,7 @@
 //! How much of a study is run, and the folder that it is run in.
 
 use std::path::Path;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,15 @@ pub enum StudyScale {
     Cpu,
     /// As in the paper.
     Paper,
+}
+
+impl FromStr for StudyScale {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let known = [Self::Demo, Self::Cpu, Self::Paper];
+        known.into_iter().find(|scale| scale.name() == text).ok_or_else(|| "expected demo, cpu or paper".into())
+    }
 }
 
 impl StudyScale {

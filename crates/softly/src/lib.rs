@@ -104,6 +104,7 @@ pub use data::writer::{Plan, Source, generate, write};
 // Configurations, models and training.
 pub use config::layers::Layers;
 pub use config::presets::PRESETS;
+pub use config::reference::{reference_page, schema_text};
 pub use config::{Config, DenoiserConfig, PreconditionKind, TrainConfig};
 pub use model::Model;
 pub use model::blueprint::{Blueprint, DataSpec};

@@ -42,7 +42,13 @@ pub fn text_table(table: &StudyTable) -> String {
     for floor in &table.floors {
         lines.push(format!("{:10} {:14} {:>5} {}", floor.data, "(true points)", "", cells(&floor.metrics)));
         for mean in table.means.iter().filter(|mean| mean.data == floor.data) {
-            lines.push(format!("{:10} {:14} {:>5} {}", mean.data, mean.method.to_string(), mean.seeds, cells(&mean.metrics)));
+            lines.push(format!(
+                "{:10} {:14} {:>5} {}",
+                mean.data,
+                mean.method.to_string(),
+                mean.seeds,
+                cells(&mean.metrics)
+            ));
         }
     }
     lines.join("\n")
@@ -164,7 +170,8 @@ fn picture(study: &CircleStudy, out: &Path, colours: &mut Colours) -> Result<Str
         let line = cell.curve.polyline(200);
         let points = &points[..points.len().min(600)];
         panels.push(
-            Scatter { title, points, curve: &line, range: [-1.3, 1.3], colour: colours.index(&method.to_string()) }.svg(),
+            Scatter { title, points, curve: &line, range: [-1.3, 1.3], colour: colours.index(&method.to_string()) }
+                .svg(),
         );
     }
     Ok(Svg::tile("Samples on a dented circle, with the unit circle as the constraint", panels.len(), &panels)

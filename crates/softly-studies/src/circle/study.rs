@@ -13,8 +13,8 @@ use softly::random::{Purpose, Stream};
 use softly::statistics::{AtLevel, Summary, log_spaced};
 use softly::tensors::to_vec_f64;
 use softly::{
-    Config, Draw, GeneratorConfig, Layers, PointEval, PointMetrics, Points, RunFolder, RunInfo, Shape, Trained as Model,
-    Truth, cloud, npy,
+    Config, Draw, GeneratorConfig, Layers, PointEval, PointMetrics, Points, RunFolder, RunInfo, Shape,
+    Trained as Model, Truth, cloud, npy,
 };
 
 use crate::method::{Kind, Method, Trained};
@@ -71,9 +71,10 @@ impl CircleStudy {
             for &(data, curve) in &self.curves {
                 let sweep = ["chop-pi4", "chop-pi3"].contains(&data);
                 // The sweep over the angle is about the methods, not about the learning rate.
-                let methods = self.methods.iter().filter(|method| {
-                    !(sweep && matches!(method, Trained::VanillaTuned | Trained::ScdTuned))
-                });
+                let methods = self
+                    .methods
+                    .iter()
+                    .filter(|method| !(sweep && matches!(method, Trained::VanillaTuned | Trained::ScdTuned)));
                 for &method in methods {
                     let name = format!("{data}-{}-{seed}", method.name());
                     let guidance = if method == Trained::Vanilla { self.guidance.clone() } else { Vec::new() };
@@ -262,8 +263,7 @@ fn table(study: &CircleStudy, out: &Path, info: &RunInfo, rows: Vec<Row>) -> Res
     let floors = study.curves.iter().map(|&(data, curve)| floor(study, data, curve)).collect::<Result<Vec<_>>>()?;
     // Guided rows share the training of the row before them.
     let trained = rows.iter().filter(|r| r.method.trained().is_some());
-    let cell_seconds =
-        rows.iter().map(|r| r.eval_seconds).sum::<f64>() + trained.map(|r| r.train_seconds).sum::<f64>();
+    let cell_seconds = rows.iter().map(|r| r.eval_seconds).sum::<f64>() + trained.map(|r| r.train_seconds).sum::<f64>();
     let table = StudyTable {
         study: "circle".into(),
         scale: study.scale.name().into(),

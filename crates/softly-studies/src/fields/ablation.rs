@@ -1,6 +1,8 @@
 //! Ablations of the studies of fields: what one choice is worth, all else being the main study's. They share its folder,
 //! and its trainings where they are the same.
 
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::fields::study::{Cell, Claim, Equation, FieldStudy, Variant};
@@ -21,6 +23,18 @@ pub enum Ablation {
     Gamma,
     /// The sampler's last noise level, churn and number of steps.
     Sampling,
+}
+
+impl FromStr for Ablation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names = || Self::ALL.iter().map(|ablation| ablation.name());
+        Self::ALL
+            .into_iter()
+            .find(|ablation| ablation.name() == text)
+            .ok_or_else(|| format!("expected one of {}", names().collect::<Vec<_>>().join(", ")))
+    }
 }
 
 impl Ablation {

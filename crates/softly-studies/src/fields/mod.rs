@@ -1,7 +1,7 @@
 //! The studies of fields: Darcy flow and the Helmholtz equation.
 
 pub mod ablation;
-mod figures;
+pub mod figures;
 pub mod report;
 pub mod run;
 pub mod study;

@@ -7,7 +7,7 @@ use softly::error::{Error, Result};
 use softly::files::write_text;
 use softly::statistics::{AtLevel, OverSamples};
 use softly::units::Units;
-use softly::{Bits, DatasetFolder, FieldComparison, FieldMetrics, METRICS, SoftConstraint};
+use softly::{Bits, DatasetFolder, FieldComparison, FieldMetrics, METRICS, SampleMetric, SoftConstraint};
 use softly_figures::axis::Scale;
 use softly_figures::charts::{Axes, LineChart, Point, Series, Spread};
 use softly_figures::field_grid::Quantity;
@@ -88,6 +88,7 @@ impl<'a> Line<'a> {
             let of = |r: &Row| r.learned.first().map(|(_, value)| *value);
             format!("{name} = {}", number(self.mean(of), 3))
         });
+        let other = |name: &str| self.mean(|r| r.result.metrics.others.get(name).map(|o| o.summary.mean));
         let mut columns = vec![
             format!("{:.4} ± {spread:.4}", self.verdict.residual),
             ratio,
@@ -100,6 +101,7 @@ impl<'a> Line<'a> {
             difference,
             number(self.mean(|r| r.result.bound.map(|b: Bits| b.normalised)), 3),
         ];
+        columns.extend(self.rows.iter().take(1).flat_map(|r| shown_metrics(r)).map(|m| number(other(m.name()), 4)));
         let fields = self.rows.first().map_or(0, |r| r.result.metrics.fields.len());
         for field in 0..fields {
             let at = |pick: fn(&FieldComparison) -> f64| {
@@ -124,10 +126,16 @@ fn on_main_axis(line: &Line<'_>) -> bool {
     line.verdict.claim.on_main_axis()
 }
 
+/// The metrics of single samples that a row has.
+fn shown_metrics(row: &Row) -> impl Iterator<Item = &'static &'static dyn SampleMetric> + '_ {
+    METRICS.iter().filter(|metric| row.result.metrics.others.contains_key(metric.name()))
+}
+
 fn header(table: &FieldTable) -> Vec<String> {
     let mut header: Vec<String> =
         ["mean |R|", "ratio to vanilla", "solver error", "NLL", "NLL − vanilla's", "bound"].map(String::from).to_vec();
     if let Some(row) = table.rows.first() {
+        header.extend(shown_metrics(row).map(|metric| metric.title().to_string()));
         for field in &row.result.metrics.fields {
             header.push(format!("std {}", field.name));
             header.push(format!("W1 {}", field.name));
@@ -304,7 +312,8 @@ fn verdicts(study: &FieldStudy, table: &FieldTable) -> Table {
         let Verdict { method, claim, ratio, .. } = line.verdict;
         let ratio = ratio.as_ref()?;
         let each: Vec<String> = ratio.per_seed.iter().map(|r| format!("{r:.2}")).collect();
-        let paper = paper::residual_ratio(study.equation, method, *claim).map_or_else(String::new, |r| format!("{r:.2}"));
+        let paper =
+            paper::residual_ratio(study.equation, method, *claim).map_or_else(String::new, |r| format!("{r:.2}"));
         Some(vec![
             Cell::text(method.to_string()),
             Cell::number(claim.to_string()),
@@ -469,7 +478,12 @@ fn wave_numbers(study: &FieldStudy, table: &FieldTable, colours: &mut Colours) -
 }
 
 /// Residual and likelihood by claim, each with its place on the x axis.
-fn against_claims(table: &FieldTable, mut claims: Vec<(f64, Claim)>, x_label: &str, colours: &mut Colours) -> Vec<Block> {
+fn against_claims(
+    table: &FieldTable,
+    mut claims: Vec<(f64, Claim)>,
+    x_label: &str,
+    colours: &mut Colours,
+) -> Vec<Block> {
     let lines = Line::all(table);
     claims.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let curves = |pick: &dyn Fn(&Line<'_>) -> Option<[f64; 3]>| -> Vec<(&'static str, Vec<Point>)> {

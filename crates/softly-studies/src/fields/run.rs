@@ -126,8 +126,8 @@ impl<'a> Run<'a> {
             }
         }
         let training = |(cell, _): &(Cell, Config)| self.folder(&cell.name).read_info().map_or(0.0, |i| i.seconds);
-        let cell_seconds = rows.iter().map(|r| r.result.seconds).sum::<f64>()
-            + self.cells.iter().map(training).sum::<f64>();
+        let cell_seconds =
+            rows.iter().map(|r| r.result.seconds).sum::<f64>() + self.cells.iter().map(training).sum::<f64>();
         let mut table = FieldTable {
             study: self.study.equation,
             scale: self.study.scale,
@@ -147,13 +147,7 @@ impl<'a> Run<'a> {
         Ok(table)
     }
 
-    fn measure(
-        &self,
-        cell: &Cell,
-        variant: &Variant,
-        evaluator: &FieldEvaluator<'_>,
-        data: &Dataset,
-    ) -> Result<Row> {
+    fn measure(&self, cell: &Cell, variant: &Variant, evaluator: &FieldEvaluator<'_>, data: &Dataset) -> Result<Row> {
         let folder = self.folder(&cell.name);
         let eval = self.eval(variant);
         let mut trained = Trained::load_with(&folder.path, &variant.settings, self.job.device)?;

@@ -237,7 +237,11 @@ impl FieldStudy {
         let stands_out = |claim: Claim| is_end(claim) || claim.on_main_axis() && self.scale == StudyScale::Paper;
         let swept = |claim: Claim| first && stands_out(claim);
         let as_sampled = |method: Trained, claim: Claim| {
-            if stands_out(claim) { Variant::with_last_steps(method, claim) } else { vec![Variant::plain(method, claim)] }
+            if stands_out(claim) {
+                Variant::with_last_steps(method, claim)
+            } else {
+                vec![Variant::plain(method, claim)]
+            }
         };
         let mut vanilla = as_sampled(Trained::Vanilla, truth);
         for &claim in &self.claims {

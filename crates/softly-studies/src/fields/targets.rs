@@ -186,7 +186,11 @@ impl<'a> Judge<'a> {
 
     fn likelihood(&self, methods: &[Trained], counts: fn(Claim) -> bool, limit: f64) -> Option<Target> {
         let names = methods.iter().map(|m| m.name()).collect::<Vec<_>>().join(" and ");
-        let own = self.table.verdicts.iter().filter(|v| v.method.trained().is_some_and(|m| methods.contains(&m)) && counts(v.claim));
+        let own = self
+            .table
+            .verdicts
+            .iter()
+            .filter(|v| v.method.trained().is_some_and(|m| methods.contains(&m)) && counts(v.claim));
         let differences = own.filter_map(|v| Some((v.likelihood_difference?, v.claim)));
         let ([mean, error], claim) = differences.max_by(|(a, _), (b, _)| a[0].total_cmp(&b[0]))?;
         Some(Target {
@@ -208,11 +212,13 @@ impl<'a> Judge<'a> {
             let pidm = lowest(&[Trained::Pidm, Trained::PidmPublished, Trained::PidmDdpm], truth)?;
             let others = [Trained::Vanilla, Trained::Scd, Trained::ScdUnit, Trained::ScdPaper];
             let (ratio, _, found) = self.ratio(pidm, lowest(&others, truth)?);
-            let what = format!("PIDM's best residual / best of vanilla and SCD, {}", self.study.equation.in_words(truth));
+            let what =
+                format!("PIDM's best residual / best of vanilla and SCD, {}", self.study.equation.in_words(truth));
             Some(Target { what, target: "≤ 1.05".into(), found, met: ratio <= 1.05 })
         };
         let misled = || {
-            let (_, [low, _], found) = self.ratio(self.verdict(Trained::Pidm, wrong)?, self.verdict(Trained::Vanilla, truth)?);
+            let (_, [low, _], found) =
+                self.ratio(self.verdict(Trained::Pidm, wrong)?, self.verdict(Trained::Vanilla, truth)?);
             let what = format!("PIDM / vanilla residual, {}", self.study.equation.in_words(wrong));
             Some(Target { what, target: "> 1".into(), found, met: low > 1.0 })
         };
@@ -230,8 +236,10 @@ impl<'a> Judge<'a> {
 
     fn truncation(&self) -> Option<Target> {
         let truth = self.study.equation.truth();
-        let (ratio, _, found) =
-            self.ratio(self.verdict(Trained::Vanilla, truth)?, self.verdict(Method::from(Trained::Vanilla).with("log-normal"), truth)?);
+        let (ratio, _, found) = self.ratio(
+            self.verdict(Trained::Vanilla, truth)?,
+            self.verdict(Method::from(Trained::Vanilla).with("log-normal"), truth)?,
+        );
         let what = "vanilla's residual, truncated / plain log-normal noise".into();
         Some(Target { what, target: "≤ 0.5".into(), found, met: ratio <= 0.5 })
     }

@@ -2,6 +2,7 @@
 
 pub mod layers;
 pub mod presets;
+pub mod reference;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

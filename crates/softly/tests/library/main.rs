@@ -12,7 +12,6 @@ mod denoising_loss;
 mod directions;
 mod explained;
 mod field_metrics;
-mod gaussian;
 mod generators;
 mod layers;
 mod likelihood;

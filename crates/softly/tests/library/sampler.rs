@@ -3,18 +3,17 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::tensor::Tensor;
-use softly::tensors::{field_batch, per_sample, to_vec_f64};
+use softly::tensors::{field_batch, to_vec_f64};
 use softly::{
     BackboneConfig, Blueprint, Churn, Denoiser, Dps, GammaInput, GammaOutput, GuidanceConfig, LevelMlpConfig, Norm,
     Observer, Parameters, PreconditionKind, Projection, Sampler, Scale, ScdConfig, SolverKind, Target, Unobserved,
     Visitor,
 };
 
+use crate::common::denoisers::{Shrink, without_parameters};
 use crate::common::{
-    POINT, bits, cpu, darcy_blueprint, field, normals, order, point_blueprint, point_constraint, wake_gamma,
-    without_parameters,
+    POINT, bits, cpu, darcy_blueprint, field, normals, order, point_blueprint, point_constraint, scd, wake_gamma,
 };
-use crate::soft_constraint::scd;
 
 /// A denoiser of points in closed form, one at a time in f64.
 struct Closed<F>(F);
@@ -267,25 +266,6 @@ fn a_sample_does_not_depend_on_its_batch_or_on_threads() {
         }
         let alone: Vec<u64> = all.iter().flat_map(|&i| draw(&[i])).collect();
         assert_eq!(alone, in_one, "{name}: alone");
-    }
-}
-
-/// The best denoiser of data N(0, variance) in tensor operations, so that autodiff passes through it: D = k(σ) x.
-struct Shrink {
-    variance: f64,
-}
-
-impl Shrink {
-    fn factor(&self, sigma: f64) -> f64 {
-        self.variance / (self.variance + sigma * sigma)
-    }
-}
-
-without_parameters!(Shrink);
-
-impl Denoiser for Shrink {
-    fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
-        x.clone() * per_sample(sigma.iter().map(|&s| self.factor(s)), &x)
     }
 }
 

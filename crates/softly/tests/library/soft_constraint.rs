@@ -4,24 +4,21 @@
 use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor};
-use softly::auto::NumberOrAuto;
 use softly::random::{Purpose, Stream};
 use softly::tensors::{per_sample, to_vec_f64};
+use softly::units::Units;
 use softly::{
-    Damping, Direction, DirectionKind, Gamma, GammaInput, GammaOutput, Model, Norm, Objective, Optimizer, Parameters,
-    Precondition, Scale, ScdConfig, SoftlyConstrained,
+    Damping, Direction, DirectionKind, GammaInput, GammaOutput, Model, Norm, Objective, Parameters,
+    Precondition, Scale, ScdConfig,
 };
+use softly_pde::grid::Grid;
 
+use crate::common::denoisers::Identity;
+use crate::common::probe::loss_of;
 use crate::common::{
-    Identity, bits, compiled, configured, cpu, darcy_blueprint, denoised, field, law, new_training, normals, one,
-    point_blueprint, try_configured, wake_gamma,
+    bits, compiled, configured, cpu, darcy_blueprint, denoised, field, law, new_training, normals, one,
+    point_blueprint, scd, soft, try_configured, wake_gamma,
 };
-use crate::objective::loss_of;
-
-/// The settings of a soft constraint along the gradient in `scale`.
-pub fn scd(scale: Scale) -> ScdConfig {
-    ScdConfig { scale, lambda: NumberOrAuto::Number(0.7), ..ScdConfig::default() }
-}
 
 /// The training loss of a model and its gradient by base weight, if wanted.
 struct LossProbe {
@@ -158,20 +155,21 @@ fn a_fresh_softly_constrained_model_is_its_base_denoiser_bit_for_bit() {
 struct Along(f64);
 
 impl Direction for Along {
-    fn at(&self, base: &Tensor<4>, _: &[f64], at: &[Precondition]) -> Tensor<4> {
-        base.clone() * softly::denoiser::per_sample(at.iter().map(|a| self.0 * a.out), base)
+    fn correction(&self, base: &Tensor<4>, _: &[f64], coefficients: &[Precondition]) -> Tensor<4> {
+        base.clone() * per_sample(coefficients.iter().map(|c| self.0 * c.out), base)
     }
 }
 
 #[test]
 fn several_directions_add_up_each_with_its_own_weights() {
-    let constraint = Arc::new(constraint(one("p*K"), &GRID, &units()));
+    let (shape, size, sigma) = ([2, 6, 5], 60, 0.3);
+    let config = law(&["p", "K"], one("p*K"), Norm::L1Mean);
+    let constraint = Arc::new(compiled(&config, &Grid::unit(6, 5), &Units::identity(2)));
     let directions = vec![DirectionKind::Gradient, DirectionKind::Spectral, DirectionKind::Newton];
     for output in [GammaOutput::Scalar, GammaOutput::Channel, GammaOutput::Pixel] {
         let config = ScdConfig { directions: directions.clone(), output, ..ScdConfig::default() };
-        let gamma = Gamma::new(&config, SHAPE, &mut Stream::new(0, Purpose::Weights, 1), &cpu()).unwrap();
         let along: Vec<Box<dyn Direction>> = vec![Box::new(Along(1.0)), Box::new(Along(10.0)), Box::new(Along(100.0))];
-        let mut model = SoftlyConstrained::new(Box::new(Identity), constraint.clone(), along, gamma, config, 0.5);
+        let mut model = soft(Identity, &constraint, along, shape, config);
         let mut weights = Vec::new();
         model.visit("", &mut |name, parameter| {
             if name == "gamma.last.bias" {
@@ -180,11 +178,11 @@ fn several_directions_add_up_each_with_its_own_weights() {
             }
         });
         let per = weights.len() / 3;
-        let (values, sigma) = (sample(5), 0.3);
-        let denoised = to_vec_f64(model.denoise(field_batch(values.clone(), SHAPE, &cpu()), &[sigma]));
+        let values = normals(3, 5, size);
+        let found = denoised(&model, field(&values, shape), &[sigma]);
         let out = Precondition::new(sigma, 0.5).out;
-        for (i, (v, d)) in values.iter().zip(denoised).enumerate() {
-            let place = i * per / SIZE;
+        for (i, (v, d)) in values.iter().zip(found).enumerate() {
+            let place = i * per / size;
             let sum: f64 = [1.0, 10.0, 100.0]
                 .into_iter()
                 .enumerate()
@@ -197,18 +195,14 @@ fn several_directions_add_up_each_with_its_own_weights() {
 
 #[test]
 fn gammas_learning_rate_is_a_multiple_of_the_runs() {
-    let config = Layers::new().preset("circle-demo").unwrap().method("scd").unwrap();
-    let config = config.set("denoiser.scd.rate=0.1").unwrap().set("data.count=16").unwrap().finish("test").unwrap();
-    let blueprint = Blueprint::new(&config, &Dataset::from_config(&config).unwrap()).unwrap();
-    let mut model = blueprint.build(&cpu().autodiff()).unwrap();
-    let slots = Optimizer::new(&mut *model.denoiser).slots;
+    let settings = ["denoiser.scd={scale='plain', rate=0.1}", "data.count=16", "data.valid=1"];
+    let slots = new_training(&configured("circle-demo", &settings)).unwrap().optimizer.slots;
     assert!(slots.iter().any(|s| s.name.starts_with("gamma.")) && slots.iter().any(|s| s.rate == 1.0));
     assert!(slots.iter().all(|s| s.rate == if s.name.starts_with("gamma.") { 0.1 } else { 1.0 }));
 }
 
 #[test]
 fn impossible_directions_are_refused_by_name() {
-    let base = Layers::new().preset("darcy-demo").unwrap();
     let cases = [
         ("denoiser.scd={directions=['gradiant']}", "did you mean `gradient`?"),
         ("denoiser.scd={directions=[]}", "denoiser.scd.directions"),
@@ -220,7 +214,7 @@ fn impossible_directions_are_refused_by_name() {
         ("denoiser.scd={rate=0.0}", "denoiser.scd.rate"),
     ];
     for (setting, expected) in cases {
-        let error = base.clone().set(setting).unwrap_err();
+        let error = try_configured("darcy-demo", &[setting]).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains(expected), "{setting}: {error}");
     }

@@ -7,17 +7,19 @@ use serde::Serialize;
 use serde_json::json;
 use softly::error::{Error, Result};
 use softly::files::{make_folder, write_text};
-use softly::job::Reporter;
 use softly::statistics::Summary;
-use softly::{Bits, Compliance, DirectionKind, DistanceError, FieldEval, Trained, cloud, device};
+use softly::{Bits, Compliance, DistanceError, FieldEval, Trained, cloud, device};
 use softly_figures::axis::Scale;
 use softly_figures::charts::{Axes, LineChart, Point, Series};
 use softly_figures::svg::{INK, Svg};
 
+use super::fields::{data_of, evaluator_of};
+use super::points::point_eval_of;
 use crate::arguments::Sampling;
-use crate::commands::{STOP, catch_interrupt, draw, point_eval_of, print, print_json, sampler_of, settings_of};
-use crate::field_eval_command::{data_of, evaluator_of};
+use crate::interrupt::{catch_interrupt, job};
+use crate::output::{print, print_json, text_table};
 use crate::progress::{Bar, say};
+use crate::sampling::{draw, settings_of};
 
 /// One value of the dial.
 #[derive(Serialize)]
@@ -45,15 +47,13 @@ struct Marginal {
 
 /// Measures the model at every value of the dial; writes `sweep.json` and `sweep.svg` into `out`.
 pub fn run(sampling: &Sampling, sets: usize, data: Option<&Path>, out: Option<&Path>, json: bool) -> Result<()> {
-    let device = device::by_name(&sampling.place.device)?;
+    let device = device::by_name(&sampling.compute.device)?;
     let load = |compliance: Compliance| -> Result<Trained> {
-        let mut trained = Trained::load_with(&sampling.model, &settings_of(sampling, Some(compliance)), &device)?;
-        trained.blueprint.config.sampler = sampler_of(&trained, sampling)?;
-        Ok(trained)
+        Trained::load_with(&sampling.model, &settings_of(sampling, Some(compliance)), &device)
     };
     let base = load(Compliance::NONE)?;
     let scd = base.blueprint.config.denoiser.scd.as_ref();
-    let full = scd.is_some_and(|scd| scd.directions.contains(&DirectionKind::Newton)).then_some(Compliance::FULL);
+    let full = scd.is_some_and(|scd| scd.directions.iter().any(|kind| kind.projects())).then_some(Compliance::FULL);
     let points = base.blueprint.data.grid.is_point();
     let models = Compliance::SWEEP.into_iter().chain(full).map(|c| Ok((c, load(c)?)));
     catch_interrupt();
@@ -99,7 +99,7 @@ fn field_rows(
         let (compliance, trained) = model?;
         say(&format!("compliance {compliance}"));
         let bar = Bar::new(eval.units(trained.blueprint.config.sampler.steps), "calls");
-        let (result, _) = eval.run(&trained, &evaluator, &data, device, &STOP, &|units| bar.advance(units))?;
+        let (result, _) = eval.run(&trained, &evaluator, &data, &job(device, &bar))?;
         bar.finish();
         let marginals = result.metrics.fields.into_iter().map(|field| Marginal {
             name: field.name,
@@ -128,8 +128,7 @@ fn point_rows(
         let (compliance, trained) = model?;
         say(&format!("compliance {compliance}"));
         let eval = point_eval_of(&trained, sampling, sets)?;
-        let sampler = &trained.blueprint.config.sampler;
-        let samples = cloud(&draw(&trained, sampler, sampling, &eval.indices(), device)?);
+        let samples = cloud(&draw(&trained, sampling, &eval.indices(), device)?);
         let metrics = eval.measure(&samples).map_err(refuse)?;
         let floor = eval.floor().map_err(refuse)?.1;
         let points = Marginal { name: "points".into(), w1: metrics.w1.mean, w1_floor: floor.w1.mean, std_ratio: None };
@@ -142,9 +141,6 @@ fn print_table(rows: &[Row], measured: &str) {
     print(
         "every value with the same noise; ± two standard deviations over samples (or sets), of NLL two standard errors",
     );
-    let line = |cells: Vec<String>| {
-        print(&cells.iter().map(|cell| format!("{cell:>21}")).collect::<Vec<_>>().join(" "));
-    };
     let density = rows.iter().any(|row| row.likelihood.is_some());
     let mut head = ["compliance", measured].map(String::from).to_vec();
     head.extend(density.then(|| "NLL (bits/dim)".to_string()));
@@ -152,7 +148,7 @@ fn print_table(rows: &[Row], measured: &str) {
         head.push(format!("W1 {} (floor)", marginal.name));
         head.extend(marginal.std_ratio.map(|_| format!("std {} / data", marginal.name)));
     }
-    line(head);
+    let mut lines = vec![head];
     for row in rows {
         let bits = row.likelihood.map_or("-".into(), |bits| {
             format!("{:.3} ± {:.3}", bits.normalised, 2.0 * bits.standard_error.unwrap_or(f64::NAN))
@@ -164,8 +160,9 @@ fn print_table(rows: &[Row], measured: &str) {
             cells.push(format!("{:.4} ({:.4})", marginal.w1, marginal.w1_floor));
             cells.extend(marginal.std_ratio.map(|ratio| format!("{ratio:.3}")));
         }
-        line(cells);
+        lines.push(cells);
     }
+    print(&text_table(&lines, 0));
 }
 
 /// The residual against the likelihood and against the distance of each marginal: down and left is better.

@@ -5,18 +5,21 @@ use std::path::Path;
 use burn::tensor::Device;
 use serde_json::json;
 use softly::error::{Error, Result};
-use softly::job::Reporter;
-use softly::{Dataset, DatasetFolder, FieldEval, FieldEvaluator, FieldMetrics, Trained};
+use softly::{
+    Config, Dataset, DatasetFolder, FieldEval, FieldEvaluator, FieldMetrics, FieldResult, METRICS, ReferenceRow,
+    SampleMetric, Trained,
+};
 
 use crate::arguments::{MetricName, Sampling};
-use crate::commands::{STOP, catch_interrupt, print, print_json};
+use crate::interrupt::{catch_interrupt, job};
+use crate::output::{print, print_json};
 use crate::progress::Bar;
 
 /// The data to measure `trained` on: those of its run, or of the folder `data`.
 pub fn data_of(trained: &Trained, data: Option<&Path>) -> Result<Dataset> {
     let data = match data {
         Some(folder) => DatasetFolder::open(folder)?.load()?,
-        None => Dataset::from_config(&trained.blueprint.config)?,
+        None => Dataset::from_config(&trained.blueprint.config.data)?,
     };
     if data.fields != trained.blueprint.data.fields || data.grid != trained.blueprint.data.grid {
         let problem = format!("the data are {:?} on {}×{} nodes", data.fields, data.grid.rows, data.grid.cols);
@@ -32,7 +35,7 @@ pub fn evaluator_of<'a>(trained: &Trained, data: &'a Dataset) -> Result<FieldEva
         Error::input(trained.path.display(), "the run has neither [truth] nor [constraint]")
             .hint("give the equation with --set, or draw samples and use `softly residual`")
     })?;
-    FieldEvaluator::new(data, truth, Some(&config.data.generator), &trained.blueprint.data.units)
+    FieldEvaluator::new(data, truth, &trained.blueprint.data.units)
 }
 
 /// Measures the samples of `trained`, and with `nll` its likelihood and loss, against the data of its run or of `data`.
@@ -58,19 +61,25 @@ pub fn run(
     };
     catch_interrupt();
     let bar = Bar::new(eval.units(config.sampler.steps), "calls");
-    let (result, _) = eval.run(trained, &evaluator, &data, device, &STOP, &|units| bar.advance(units))?;
+    let (result, _) = eval.run(trained, &evaluator, &data, &job(device, &bar))?;
     bar.finish();
     let references = evaluator.references()?;
     if json {
         print_json(&json!({ "model": result, "references": references }));
         return Ok(());
     }
+    print_result(&result, &references, &eval, config);
+    Ok(())
+}
+
+/// The result as text.
+fn print_result(result: &FieldResult, references: &[ReferenceRow], eval: &FieldEval, config: &Config) {
     print(&format!(
         "{} samples, {} steps; mean ± two standard deviations over samples, true parameters",
         eval.samples, config.sampler.steps
     ));
     print(&row("model", &result.metrics));
-    for reference in &references {
+    for reference in references {
         print(&row(&reference.name, &reference.metrics));
     }
     for field in &result.metrics.fields {
@@ -101,16 +110,17 @@ pub fn run(
             bits.normalised, bits.count
         ));
     }
-    Ok(())
 }
 
 fn row(name: &str, m: &FieldMetrics) -> String {
     let residual = format!("{:.4} ± {:.4}", m.residual.summary.mean, m.residual.summary.two_sd);
     let solver = m.solver.as_ref().and_then(|s| s.error.as_ref());
     let solver = solver.map_or_else(String::new, |e| format!("  solver error {:.4} (median)", e.median));
-    let three = m.three_channel_residual.as_ref();
-    let three = three.map_or_else(String::new, |r| format!("  PIDM's {:.4}", r.summary.mean));
-    let boundary = m.boundary.as_ref().map_or_else(String::new, |b| format!("  boundary {:.4}", b.summary.mean));
+    let other = |metric: &&dyn SampleMetric| {
+        let found = m.others.get(metric.name());
+        found.map_or_else(String::new, |found| format!("  {} {:.4}", metric.title(), found.summary.mean))
+    };
+    let others: String = METRICS.iter().map(other).collect();
     let ratio = m.neighbours.ratio.map_or_else(String::new, |r| format!("  neighbours {r:.2}"));
-    format!("{name:16} |R| {residual}{three}{boundary}{solver}{ratio}")
+    format!("{name:16} |R| {residual}{others}{solver}{ratio}")
 }

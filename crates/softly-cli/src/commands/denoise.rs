@@ -6,9 +6,9 @@ use serde_json::json;
 use softly::error::{Error, Result};
 use softly::npy::Array;
 use softly::tensors::{field_batch, to_vec_f32};
-use softly::{Trained, device, npy};
+use softly::{Denoiser, Trained, device, npy};
 
-use crate::commands::{print, print_json};
+use crate::output::{print, print_json};
 
 /// Samples that go through the network together: large enough to fill it, small enough for any memory.
 const BATCH: usize = 64;
@@ -22,8 +22,8 @@ pub fn run(model: &Path, input: &Path, sigma: &Path, out: &PathBuf, device: &str
     let levels = read_levels(sigma, x.shape[0])?;
     let mut values = Vec::with_capacity(x.values.len());
     for (x, levels) in x.values.chunks(BATCH * shape.iter().product::<usize>()).zip(levels.chunks(BATCH)) {
-        let denoised = trained.model.denoiser.denoise(field_batch(x.to_vec(), shape, &device), levels);
-        values.extend(to_vec(denoised));
+        let denoised = trained.model.denoise(field_batch(x.to_vec(), shape, &device), levels);
+        values.extend(to_vec_f32(denoised));
     }
     npy::write_f32(out, &x.shape, values.into_iter())?;
     if json {
@@ -48,16 +48,16 @@ fn read_input(path: &Path, [c, h, w]: [usize; 3]) -> Result<Array> {
 /// Noise levels `[N]`.
 fn read_levels(path: &Path, count: usize) -> Result<Vec<f64>> {
     let array = npy::read(path)?;
-    let place = || format!("{} (sigma)", path.display());
+    let location = || format!("{} (sigma)", path.display());
     if array.shape != [count] {
         let problem = format!("expected [{count}], one noise level per sample, found {:?}", array.shape);
-        return Err(Error::input(place(), problem));
+        return Err(Error::input(location(), problem));
     }
     finite(path, "sigma", &array)?;
     match array.values.iter().position(|&s| s <= 0.0) {
         Some(bad) => {
             let problem = format!("expected positive numbers, found {} at position {bad}", array.values[bad]);
-            Err(Error::input(place(), problem))
+            Err(Error::input(location(), problem))
         }
         None => Ok(array.values),
     }

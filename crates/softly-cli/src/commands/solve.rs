@@ -11,8 +11,8 @@ use softly_pde::darcy::{self, DarcySolver, Discretisation, corner_source};
 use softly_pde::grid::Grid;
 use softly_pde::helmholtz::HelmholtzSolver;
 
-use crate::arguments::{DiscretisationName, Solve};
-use crate::commands::{print, print_json};
+use crate::arguments::Solve;
+use crate::output::{print, print_json};
 use crate::progress::say;
 
 /// A square of the wave number closer to an eigenvalue than this fraction is worth a warning.
@@ -38,14 +38,10 @@ pub fn run(command: Solve, json: bool) -> Result<()> {
     Ok(())
 }
 
-fn darcy(path: &Path, flow: f64, discretisation: DiscretisationName, out: &Path) -> Result<Value> {
+fn darcy(path: &Path, flow: f64, discretisation: Discretisation, out: &Path) -> Result<Value> {
     if !flow.is_finite() {
         return Err(Error::input("--flow", format!("expected a finite number, found {flow}")));
     }
-    let discretisation = match discretisation {
-        DiscretisationName::OneSided2 => Discretisation::OneSided,
-        DiscretisationName::Mirror => Discretisation::Mirror,
-    };
     let (permeability, grid) = read_fields(path, "permeability")?;
     let refused = |e: &dyn std::fmt::Display| Error::input(format!("{} (permeability)", path.display()), e);
     let solver = DarcySolver::new(&grid, discretisation).map_err(|e| refused(&e))?;

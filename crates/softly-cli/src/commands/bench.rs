@@ -5,14 +5,15 @@ use std::time::Instant;
 
 use burn::tensor::{Tensor, TensorData};
 use serde::Serialize;
-use softly::error::Result;
+use softly::error::{Error, Result};
 use softly::random::{Purpose, Stream};
 use softly::tensors::to_vec_f32;
-use softly::{Blueprint, Config, Dataset, Sampler, Training, Unobserved, device};
+use softly::{Blueprint, Config, Dataset, Denoiser, Parameters, Sampler, Training, Unobserved, device};
 use softly_pde::grid::Grid;
 
 use crate::arguments::{Bench, BenchWork};
-use crate::commands::{configuration, print, print_json, run_info};
+use crate::configuration::{configuration, run_info};
+use crate::output::{print, print_json};
 
 /// Rounds that are not counted: they find the memory that later ones reuse.
 const WARM_UP: usize = 2;
@@ -52,7 +53,7 @@ pub fn run(bench: &Bench, json: bool) -> Result<()> {
     if let Some(batch) = bench.batch {
         config.train.batch = batch as usize;
     }
-    let measured = measure(bench.work, &config, bench.rounds as usize, &bench.place.device)?;
+    let measured = measure(bench.work, &config, bench.rounds as usize, &bench.compute.device)?;
     if json {
         print_json(&measured);
     } else {
@@ -89,13 +90,13 @@ fn text(m: &Measured) -> String {
 fn measure(work: BenchWork, config: &Config, rounds: usize, device: &str) -> Result<Measured> {
     let info = run_info(0, device);
     let batch = config.train.batch;
-    let dataset = if config.data.path.is_some() { Dataset::from_config(config)? } else { synthetic(config) };
+    let dataset = if config.data.path.is_some() { Dataset::from_config(&config.data)? } else { synthetic(config)? };
     let device = device::by_name(device)?;
     let (name, clock, parameters, shape) = match work {
         BenchWork::TrainStep => {
             let mut training = Training::new(config, dataset, &device)?;
             let clock = Clock::run(WARM_UP, rounds, || training.step().map(|_| ()))?;
-            ("train-step", clock, training.model.denoiser.count_parameters(), training.model.shape)
+            ("train-step", clock, training.model.count_parameters(), training.model.shape)
         }
         BenchWork::Denoise => {
             let blueprint = Blueprint::new(config, &dataset)?;
@@ -108,25 +109,24 @@ fn measure(work: BenchWork, config: &Config, rounds: usize, device: &str) -> Res
             let sigma: Vec<f64> = (0..batch).map(|i| 0.5 + i as f64 / batch as f64).collect();
             let clock = Clock::run(WARM_UP, rounds, || {
                 // Read back, so that the work is done on any device.
-                to_vec(model.denoiser.denoise(x.clone(), &sigma));
+                to_vec_f32(model.denoise(x.clone(), &sigma));
                 Ok(())
             })?;
-            ("denoise", clock, model.denoiser.count_parameters(), model.shape)
+            ("denoise", clock, model.count_parameters(), model.shape)
         }
         BenchWork::Sample => {
             let blueprint = Blueprint::new(config, &dataset)?;
             let mut model = blueprint.build(&device)?;
             let indices: Vec<u64> = (0..batch as u64).collect();
             let draw = |sampler: &Sampler| {
-                let (denoiser, constraint) = (&*model.denoiser, model.constraint.as_deref());
-                to_vec(sampler.sample(denoiser, constraint, model.shape, 0, &indices, &device, &mut Unobserved));
+                to_vec_f32(sampler.sample(model.target(), 0, &indices, &device, &mut Unobserved));
                 Ok(())
             };
             let sampler = &blueprint.config.sampler;
             // All steps are alike, so two of them warm up as well as all.
             draw(&Sampler { steps: sampler.steps.min(2), ..sampler.clone() })?;
             let clock = Clock::run(0, rounds, || draw(sampler))?;
-            ("sample", clock, model.denoiser.count_parameters(), model.shape)
+            ("sample", clock, model.count_parameters(), model.shape)
         }
     };
     let Clock { seconds, rss_tenth, rss_end } = clock;
@@ -181,15 +181,18 @@ impl Clock {
 
 /// Samples of the shape that `config` asks for, each field a random plane wave of zero mean and unit variance: smooth, so
 /// that constraints on derivatives stay tame.
-fn synthetic(config: &Config) -> Dataset {
-    let generator = &config.data.generator;
-    let (fields, grid) = (generator.fields().map(|f| f.name.to_string()).to_vec(), generator.grid());
+fn synthetic(config: &Config) -> Result<Dataset> {
+    let Some(generator) = &config.data.generator else {
+        return Err(Error::input("data", "expected `path` or `generator`, found neither").hint("use a preset"));
+    };
+    let (fields, grid) = (generator.get().fields(), generator.get().grid());
     let samples = |purpose, count: usize| {
         let field = |i: usize| plane_wave(&grid, &mut Stream::new(config.data.seed, purpose, i as u64));
         (0..count * fields.len()).flat_map(field).collect()
     };
     let (train, valid) = (samples(Purpose::TrainData, SAMPLES), samples(Purpose::ValidData, 1));
-    Dataset { fields, grid, train, valid }
+    let fields = fields.into_iter().map(|f| f.name).collect();
+    Ok(Dataset { fields, grid, train, valid, generator: None, equation: None })
 }
 
 /// √2 cos(2π(a x + b y) + φ): one to two waves along each axis.

@@ -3,18 +3,20 @@
 
 use std::path::Path;
 
+use burn::tensor::Device;
 use serde_json::{Map, Value, json};
 use softly::error::{Error, Result};
-use softly::job::Reporter;
 use softly::{
-    Dataset, Directions, Explained, ExplainedReport, HeldOut, ParameterConfig, ParameterInterval, ParameterIntervals,
-    Trained, Verdict, device,
+    Dataset, DirectionKind, Directions, Explained, ExplainedReport, HeldOut, Identification, ParameterConfig,
+    ParameterInterval, ParameterIntervals, ScdConfig, Trained, device,
 };
 
+use super::fields::data_of;
 use crate::arguments::{MetricName, Sampling};
-use crate::commands::{STOP, catch_interrupt, print, print_json, settings_of};
-use crate::field_eval_command::data_of;
+use crate::interrupt::{catch_interrupt, job};
+use crate::output::{print, print_json, text_table};
 use crate::progress::{Bar, say};
+use crate::sampling::settings_of;
 
 /// Noise levels per sample for the interval of a parameter.
 const LEVELS: usize = 8;
@@ -30,64 +32,27 @@ pub fn run(sampling: &Sampling, data: Option<&Path>, metrics: &[MetricName], jso
         return Err(Error::input("--metrics", "`explained` and `parameters` are measured without samples")
             .hint("ask for the other metrics in a run of their own"));
     }
-    let device = device::by_name(&sampling.place.device)?;
+    let device = device::by_name(&sampling.compute.device)?;
     let settings = settings_of(sampling, sampling.compliance);
     let (trained, scd) = Trained::load_to_judge(&sampling.model, &settings, &device)?;
     let data = data_of(&trained, data)?;
     data.check()?;
-    let (model, blueprint) = (&trained.model, &trained.blueprint);
-    let constraint = model.constraint.as_ref().expect("what is judged has a constraint");
+    let units = &trained.blueprint.data.units;
     let indices: Vec<usize> = (0..data.valid_count().min(sampling.count as usize)).collect();
-    let values = Dataset::batch(&data.valid, &indices, data.sample_len(), data.grid.len(), &blueprint.data.units);
-    let held_out = HeldOut { values: &values, shape: data.shape(), units: &blueprint.data.units };
-    let batch = (sampling.batch as usize).min(64);
+    let values = Dataset::batch(&data.valid, &indices, data.sample_len(), data.grid.len(), units);
+    let held_out = HeldOut { values: &values, shape: data.shape(), units };
+    let judge = Judge { sampling, trained: &trained, held_out, device: &device };
     catch_interrupt();
     let mut all = Map::new();
     if metrics.contains(&MetricName::Explained) {
-        let has_weights = blueprint.config.denoiser.scd.is_some();
-        let directions = Directions::of(blueprint, &scd, has_weights, constraint, &*model.denoiser, &data, &device)?;
-        let explained = Explained { batch, ..Explained::for_model(&blueprint.config) };
-        let bar = Bar::new((indices.len() * explained.sigmas.len()) as u64, "calls");
-        let report = explained.evaluate(
-            &*model.denoiser,
-            &directions,
-            held_out,
-            model.sigma_data,
-            sampling.seed,
-            &device,
-            &STOP,
-            &|calls| bar.advance(calls as u64),
-        )?;
-        bar.finish();
-        if scd.solve_for.is_none() && !data.grid.is_point() {
-            say("`newton` and `kalman` are left out: name the field to solve for, e.g. --set denoiser.scd.solve_for=p");
-        }
+        let report = judge.explained(&scd, &data)?;
         if !json {
             print_explained(&report);
         }
         all.insert("explained".into(), json!(report));
     }
     if metrics.contains(&MetricName::Parameters) {
-        let parameters = blueprint.config.constraint.iter().flat_map(|constraint| constraint.parameters.values());
-        let learned = parameters.filter(|parameter| matches!(parameter, ParameterConfig::Learn { .. })).count();
-        if learned == 0 || blueprint.config.denoiser.scd.is_none() {
-            return Err(Error::input(trained.path.display(), "this run has learned no number of a constraint").hint(
-                "`softly adapt … --set constraint.parameters.NAME={learn=START}` learns one; fields have no interval",
-            ));
-        }
-        let bar = Bar::new(indices.len() as u64, "samples");
-        let intervals = ParameterIntervals { levels: LEVELS, batch }.evaluate(
-            &*model.denoiser,
-            constraint,
-            &blueprint.config.objective,
-            held_out,
-            model.sigma_data,
-            sampling.seed,
-            &device,
-            &STOP,
-            &|samples| bar.advance(samples as u64),
-        )?;
-        bar.finish();
+        let intervals = judge.parameters()?;
         if !json {
             print_intervals(&intervals);
         }
@@ -97,6 +62,57 @@ pub fn run(sampling: &Sampling, data: Option<&Path>, metrics: &[MetricName], jso
         print_json(&Value::Object(all));
     }
     Ok(())
+}
+
+/// A model on held-out data.
+struct Judge<'a> {
+    sampling: &'a Sampling,
+    trained: &'a Trained,
+    held_out: HeldOut<'a>,
+    device: &'a Device,
+}
+
+impl Judge<'_> {
+    fn batch(&self) -> usize {
+        (self.sampling.batch as usize).min(64)
+    }
+
+    /// What the directions of the constraint explain.
+    fn explained(&self, scd: &ScdConfig, data: &Dataset) -> Result<ExplainedReport> {
+        let (model, blueprint) = (&self.trained.model, &self.trained.blueprint);
+        let directions = Directions::of(blueprint, scd, model, data, self.device)?;
+        let explained = Explained { batch: self.batch(), ..Explained::for_model(&blueprint.config) };
+        let bar = Bar::new((self.held_out.count() * explained.sigmas.len()) as u64, "calls");
+        let report =
+            explained.evaluate(model, &directions, self.held_out, self.sampling.seed, &job(self.device, &bar))?;
+        bar.finish();
+        if scd.solve_for.is_none() && !data.grid.is_point() {
+            let left_out = DirectionKind::ALL.iter().filter(|kind| kind.needs().solve_for);
+            let names = left_out.map(|kind| format!("`{}`", kind.name())).collect::<Vec<_>>().join(" and ");
+            say(&format!("{names} are left out: name the field to solve for, e.g. --set denoiser.scd.solve_for=p"));
+        }
+        Ok(report)
+    }
+
+    /// The intervals of learned numbers.
+    fn parameters(&self) -> Result<Vec<ParameterInterval>> {
+        let config = &self.trained.blueprint.config;
+        let parameters = config.constraint.iter().flat_map(|constraint| constraint.parameters.values());
+        let learned = parameters.filter(|parameter| matches!(parameter, ParameterConfig::Learn { .. })).count();
+        if learned == 0 || config.denoiser.scd.is_none() {
+            return Err(Error::input(self.trained.path.display(), "this run has learned no number of a constraint")
+                .hint(
+                "`softly adapt … --set constraint.parameters.NAME={learn=START}` learns one; fields have no interval",
+            ));
+        }
+        let bar = Bar::new(self.held_out.count() as u64, "samples");
+        let settings = ParameterIntervals { levels: LEVELS, batch: self.batch() };
+        let job = job(self.device, &bar);
+        let seed = self.sampling.seed;
+        let intervals = settings.evaluate(&self.trained.model, &config.objective, self.held_out, seed, &job)?;
+        bar.finish();
+        Ok(intervals)
+    }
 }
 
 fn print_explained(report: &ExplainedReport) {
@@ -113,15 +129,15 @@ fn print_explained(report: &ExplainedReport) {
         let count = report.levels.first().map_or(0, |level| level.gamma.len());
         head.extend(names().take(count).map(|name| format!("γ {name}")));
     }
-    let row = |cells: &[String]| cells.iter().map(|cell| format!("{cell:>11}")).collect::<Vec<_>>().join(" ");
-    print(&row(&head));
+    let mut rows = vec![head];
     let share = |share: &f64| format!("{:.1} %", 100.0 * share);
     for level in &report.levels {
         let mut cells = vec![format!("{:.3e}", level.sigma), format!("{:.2e}", level.error)];
         cells.extend(level.alone.iter().chain([&level.span]).chain(&level.learned).map(share));
         cells.extend(level.gamma.iter().map(|gamma| format!("{gamma:.3}")));
-        print(&row(&cells));
+        rows.push(cells);
     }
+    print(&text_table(&rows, 0));
 }
 
 fn print_intervals(intervals: &[ParameterInterval]) {
@@ -129,10 +145,10 @@ fn print_intervals(intervals: &[ParameterInterval]) {
         let ParameterInterval { name, value, estimate, interval, verdict, count } = parameter;
         let range = interval.map_or("unbounded".into(), |[low, high]| format!("{low:.5} to {high:.5}"));
         let verdict = match (verdict, interval, estimate) {
-            (Verdict::Identified, Some([low, high]), _) => {
+            (Identification::Identified, Some([low, high]), _) => {
                 format!("identified to ± {:.2} %", 50.0 * (high - low) / value.abs())
             }
-            (Verdict::Elsewhere, _, Some(estimate)) => {
+            (Identification::Elsewhere, _, Some(estimate)) => {
                 format!("held-out data prefer {estimate:.5}: adapt longer, or something else makes up for it")
             }
             _ => "not identifiable: the denoising loss hardly depends on it".into(),

@@ -1,119 +1,43 @@
-//! `softly data`: make datasets and look at them.
+//! `softly data inspect`: ranges, statistics, and how far the real data are from an equation.
 
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::Path;
 
+use burn::tensor::Device;
 use serde_json::{Value, json};
 use softly::error::{Error, Result};
 use softly::files::write_atomically;
 use softly::job::Reporter;
-use softly::{
-    ConstraintConfig, DataConstraint, DatasetFolder, FieldEntry, Layers, Plan, Residuals, Split, SplitInspection,
-    folder, inspect,
-};
+use softly::{ConstraintConfig, DataConstraint, DatasetFolder, Layers, Residuals, Split, SplitInspection, inspect};
 use softly_figures::field_grid::{FieldGrid, FieldRow, Quantity};
 use softly_figures::picture::{Field, colours_of};
 use softly_figures::raster::svg_to_png;
 use softly_figures::svg::Svg;
+use softly_studies::coordinates;
 
-use crate::arguments::{Data, Source};
-use crate::commands::{STOP, catch_interrupt, configuration, print, print_json};
-use crate::field_figures::coordinates;
-use crate::progress::{Bar, say};
+use super::label;
+use crate::interrupt::{catch_interrupt, job};
+use crate::output::{print, print_json};
+use crate::progress::Bar;
 
-/// Samples that show how well the data obey their own equation.
-const GLANCE: usize = 100;
 /// Samples in a plot.
 const DRAWN: usize = 4;
 /// Pixels per unit of length of a plot.
 const SCALE: f32 = 2.0;
 
-/// Runs a command on data.
-pub fn run(command: Data, json: bool) -> Result<()> {
-    match command {
-        Data::Generate { source, out, count, seed } => generate(&source, &out, count, seed, json),
-        Data::Inspect { folder, config, plot } => look(&folder, config.as_deref(), plot.as_deref(), json),
-    }
-}
-
-fn generate(source: &Source, out: &Path, count: Option<u64>, seed: Option<u64>, json: bool) -> Result<()> {
-    let data = configuration(source)?.data;
-    if let Some(path) = data.path {
-        return Err(Error::input("data.path", format!("{} exists already: nothing to generate", path.display()))
-            .hint("leave out data.path"));
-    }
-    let train = count.map_or(data.count, |count| count as usize);
-    // The same proportion of held-out samples, at least one.
-    let valid = if count.is_some() {
-        (train as u128 * data.valid as u128).div_ceil(data.count as u128)
-    } else {
-        data.valid as u128
-    };
-    let plan = Plan { train, valid: valid as usize, seed: seed.unwrap_or(data.seed), generator: data.generator };
-    catch_interrupt();
-    let bar = Bar::new((plan.train + plan.valid) as u64, "samples");
-    let made = dataset_folder::generate(&plan, out, &STOP, &bar);
-    bar.finish();
-    if let Err(Error::Io { action: "write", .. }) = made {
-        say("what is done is kept; make room and run the same command again to go on");
-    }
-    let folder = made?;
-    let description = &folder.description;
-    let residual = match &description.equation {
-        Some(equation) => {
-            let constraint = DataConstraint::new(equation, &folder)?;
-            let mut unused = blake3::Hasher::new();
-            inspect(&folder, Split::Valid, GLANCE, Some(&constraint), &mut unused, &STOP, &Bar::new(0, "samples"))?
-                .residual
-        }
-        None => None,
-    };
-    if json {
-        print_json(&json!({
-            "path": out, "train": description.train, "valid": description.valid, "hash": description.hash,
-            "fields": description.fields, "residual": residual,
-        }));
-        return Ok(());
-    }
-    print(&out.display().to_string());
-    say(&format!(
-        "{} training and {} held-out samples, hash {}",
-        description.train, description.valid, description.hash
-    ));
-    for field in &description.fields {
-        let s = field.statistics;
-        say(&format!(
-            "  {:16} mean {:.4e}  std {:.4e}  from {:.4e} to {:.4e}",
-            label(field),
-            s.mean,
-            s.std,
-            s.min,
-            s.max
-        ));
-    }
-    if let Some(residual) = residual {
-        say(&format!("  residual of the data in their own equation: mean |R| = {:.3e}", residual.mean_abs));
-    }
-    Ok(())
-}
-
-fn label(field: &FieldEntry) -> String {
-    let unit = if matches!(field.unit.as_str(), "" | "1") { String::new() } else { format!(" [{}]", field.unit) };
-    format!("{} {}{unit}", field.name, field.quantity)
-}
-
-fn look(path: &Path, config: Option<&Path>, plot: Option<&Path>, json: bool) -> Result<()> {
+/// Prints ranges, moments, distributions and the residual of the dataset in `path`, and draws its first samples.
+pub fn run(path: &Path, config: Option<&Path>, plot: Option<&Path>, json: bool) -> Result<()> {
     let folder = DatasetFolder::open(path)?;
     let (name, equation) = match config {
         Some(file) => {
-            let place = file.display().to_string();
-            let parsed = Layers::new().file(file)?.finish(&place)?;
+            let location = file.display().to_string();
+            let parsed = Layers::new().file(file)?.finish(&location)?;
             let missing = || {
-                Error::input(&place, "expected a [constraint] table, found none")
+                Error::input(&location, "expected a [constraint] table, found none")
                     .hint("see `softly presets darcy-demo`")
             };
-            (place.clone(), Some(parsed.constraint.ok_or_else(missing)?))
+            (location.clone(), Some(parsed.constraint.ok_or_else(missing)?))
         }
         None => ("the data's own equation".to_string(), folder.description.equation.clone()),
     };
@@ -125,8 +49,9 @@ fn look(path: &Path, config: Option<&Path>, plot: Option<&Path>, json: bool) -> 
     catch_interrupt();
     let bar = Bar::new(0, "samples");
     bar.begin((folder.count(Split::Train) + folder.count(Split::Valid)) as u64, 0);
-    let mut hasher = blake3::Hasher::new();
-    let mut look_at = |split| inspect(&folder, split, usize::MAX, constraint.as_ref(), &mut hasher, &STOP, &bar);
+    let (mut hasher, device) = (blake3::Hasher::new(), Device::flex());
+    let mut look_at =
+        |split| inspect(&folder, split, usize::MAX, constraint.as_ref(), &mut hasher, &job(&device, &bar));
     let (train, valid) = (look_at(Split::Train)?, look_at(Split::Valid)?);
     bar.finish();
     let unchanged = hasher.finalize().to_hex().as_str() == folder.description.hash;

@@ -12,10 +12,9 @@ use softly_figures::axis::Scale;
 use softly_figures::charts::{Axes, LineChart, Point, Series, Spread};
 use softly_figures::page::{Block, Cell, Page, Section, Table, readable, render};
 use softly_figures::svg::Colours;
-use softly_studies::{Ablation, CircleStudy, FieldTable, StudyTable};
+use softly_studies::{Ablation, CircleStudy, FieldTable, StudyTable, circle_report, fields_report};
 
-use crate::commands::{print, print_json};
-use crate::{circle_report, field_report};
+use crate::output::{print, print_json};
 
 /// Writes the pages of a study beside its tables, or one page of runs.
 pub fn run(folders: &[PathBuf], out: Option<&Path>, json: bool) -> Result<()> {
@@ -48,7 +47,7 @@ fn tables(folder: &Path) -> Vec<Option<Ablation>> {
 
 /// Writes the page of one table in a study's folder.
 fn study(folder: &Path, ablation: Option<Ablation>, out: Option<&Path>) -> Result<PathBuf> {
-    let page = out.map_or_else(|| field_report::file(folder, ablation), Path::to_path_buf);
+    let page = out.map_or_else(|| fields_report::file(folder, ablation), Path::to_path_buf);
     let file = FieldTable::file(folder, ablation);
     let damaged = |e: serde_json::Error| Error::input(file.display(), format!("is no table of a study: {e}"));
     let value: Value = serde_json::from_str(&read_text(&file)?).map_err(damaged)?;
@@ -60,7 +59,7 @@ fn study(folder: &Path, ablation: Option<Ablation>, out: Option<&Path>) -> Resul
         circle_report::write(&study, &table, folder, &page)?;
     } else {
         let table = FieldTable::read(&file)?;
-        field_report::write(&table.study(), &table, folder, &page)?;
+        fields_report::write(&table.study(), &table, folder, &page)?;
     }
     Ok(page)
 }
@@ -83,16 +82,14 @@ impl Run {
             )
             .hint("name the folder of a training or of a study"));
         }
-        let damaged =
-            |file: PathBuf| move |e: serde_json::Error| Error::input(file.display(), format!("is damaged: {e}"));
-        let info = serde_json::from_str(&read_text(&folder.info())?).map_err(damaged(folder.info()))?;
+        let damaged = |e: serde_json::Error| Error::input(folder.metrics().display(), format!("is damaged: {e}"));
         let lines = if folder.metrics().exists() { read_text(&folder.metrics())? } else { String::new() };
         let metrics = lines.lines().map(serde_json::from_str).collect::<std::result::Result<_, _>>();
         Ok(Self {
             name: path.display().to_string(),
-            info,
+            info: folder.read_info()?,
             config: read_text(&folder.config())?,
-            metrics: metrics.map_err(damaged(folder.metrics()))?,
+            metrics: metrics.map_err(damaged)?,
         })
     }
 }
@@ -150,7 +147,8 @@ fn runs(folders: &[PathBuf], out: Option<&Path>) -> Result<PathBuf> {
     };
     let mut blocks = vec![Block::Table(table)];
     blocks.extend(chart("Loss", Scale::Log, &|m| Some(m.loss)));
-    blocks.extend(chart("Regulariser", Scale::Log, &|m| m.residual));
+    blocks.extend(chart("Regulariser", Scale::Log, &|m| m.terms.get("residual").copied()));
+    blocks.extend(chart("Loss of learned parameters", Scale::Log, &|m| m.terms.get("parameters").copied()));
     blocks.extend(chart("Gradient norm", Scale::Log, &|m| Some(m.gradient_norm)));
     let mut sections = vec![Section { heading: "Trainings".into(), text: Vec::new(), blocks }];
     sections.extend(runs.iter().map(|run| Section {

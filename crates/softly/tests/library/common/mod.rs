@@ -1,10 +1,14 @@
 //! What several tests share: the device, small configurations and models, random numbers, plain denoisers, a watched job.
 
+pub mod denoisers;
+pub mod gaussian;
+pub mod probe;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::tensor::{Device, Tensor};
 use softly::auto::NumberOrAuto;
@@ -14,11 +18,14 @@ use softly::random::{Purpose, Stream};
 use softly::tensors::{field_batch, to_vec_f64};
 use softly::units::Units;
 use softly::{
-    BackboneConfig, Blueprint, Config, ConstraintConfig, DataSpec, Dataset, Denoiser, Layers, MlpConfig, Norm,
-    Parameters, Residuals, RunInfo, ScdConfig, SoftConstraint, Training,
+    BackboneConfig, Blueprint, Compliance, Config, ConstraintConfig, Damping, DataSpec, Dataset, Denoiser, Direction,
+    Gamma, GradientDirection, Layers, MlpConfig, Norm, ParameterConfig, Parameters, Residuals, RunFolder, RunInfo,
+    Scale, ScdConfig, Snapshot, SoftConstraint, SoftlyConstrained, Training, run,
 };
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::Grid;
+
+use crate::common::denoisers::Identity;
 
 /// Shape of a point in the plane, `[C, H, W]`.
 pub const POINT: [usize; 3] = [2, 1, 1];
@@ -77,6 +84,22 @@ pub fn dataset(config: &Config) -> Dataset {
 /// A training from scratch on the data that `config` names.
 pub fn new_training(config: &Config) -> Result<Training> {
     Training::new(config, dataset(config), &cpu())
+}
+
+/// A training of the soft constraint alone, on top of `base`.
+pub fn adapting(base: &Snapshot, config: &Config) -> Result<Training> {
+    Training::adapt(base, Path::new("base"), config, dataset(config), &cpu())
+}
+
+/// Trains in `folder` until done, or until after step `last`.
+pub fn run_until(training: Training, folder: &RunFolder, last: u64) -> Result<()> {
+    run(training, folder, info(), &Watch::new(|step| step == last).job(&cpu()))
+}
+
+/// The values of the tensor `name`, which the snapshot has.
+pub fn weights<'a>(snapshot: &'a Snapshot, name: &str) -> &'a [f32] {
+    let found = snapshot.weights.iter().find(|(n, _, _)| n == name);
+    &found.unwrap_or_else(|| panic!("no tensor `{name}`")).2
 }
 
 /// The header of a run folder.
@@ -145,27 +168,6 @@ impl<F: FnMut(u64) -> bool + Send> Reporter for Watch<F> {
     fn note(&self, _: &str) {}
 }
 
-/// Denoisers of formulas: nothing of them is learned.
-macro_rules! without_parameters {
-    ($($name:ident),+) => {$(
-        impl softly::Parameters for $name {
-            fn visit(&mut self, _: &str, _: &mut softly::Visitor<'_>) {}
-        }
-    )+};
-}
-pub(crate) use without_parameters;
-
-/// D(x) = x: its error is the noise.
-pub struct Identity;
-
-without_parameters!(Identity);
-
-impl Denoiser for Identity {
-    fn denoise(&self, x: Tensor<4>, _: &[f64]) -> Tensor<4> {
-        x
-    }
-}
-
 /// A constraint without parameters whose derivatives are one-sided at the sides.
 pub fn law(fields: &[&str], residual: Residuals, norm: Norm) -> ConstraintConfig {
     ConstraintConfig {
@@ -196,9 +198,42 @@ pub fn point_constraint(formula: &str, norm: Norm) -> SoftConstraint {
     compiled(&point_law(formula, norm), &Grid::point(), &Units::identity(2))
 }
 
+/// Points whose distance from the origin should be what `formula` says; `parameters` are learned from their values on.
+pub fn circle(formula: &str, parameters: &[(&str, f64)]) -> Arc<SoftConstraint> {
+    let learned = |(name, learn): &(&str, f64)| (name.to_string(), ParameterConfig::Learn { learn: *learn });
+    let parameters = parameters.iter().map(learned).collect();
+    let config =
+        ConstraintConfig { parameters, ..point_law(&format!("sqrt(x^2 + y^2) - {formula}"), Norm::L2) };
+    Arc::new(compiled(&config, &Grid::point(), &Units::identity(2)))
+}
+
+/// D₀(x) = x, corrected by the constant multiple `gamma` of the step onto `constraint`.
+pub fn toward(constraint: &Arc<SoftConstraint>, gamma: f64, compliance: Compliance) -> SoftlyConstrained {
+    let config = ScdConfig { scale: Scale::Polyak, constant: Some(vec![gamma]), compliance, ..ScdConfig::default() };
+    let gradient = GradientDirection::new(constraint.clone(), Scale::Polyak, Damping::Exponential, 0.0);
+    soft(Identity, constraint, vec![Box::new(gradient)], POINT, config)
+}
+
+/// `base` on fields `[C, H, W]` corrected along `directions`, for data of standard deviation 0.5.
+pub fn soft(
+    base: impl Denoiser + 'static,
+    constraint: &Arc<SoftConstraint>,
+    directions: Vec<Box<dyn Direction>>,
+    shape: [usize; 3],
+    config: ScdConfig,
+) -> SoftlyConstrained {
+    let gamma = Gamma::new(&config, &directions, shape, &mut Stream::new(0, Purpose::Weights, 1), &cpu()).unwrap();
+    SoftlyConstrained::new(Box::new(base), constraint.clone(), directions, gamma, config, 0.5)
+}
+
 /// A network of `hidden` units.
 pub fn mlp(hidden: usize) -> BackboneConfig {
     BackboneConfig::Mlp(MlpConfig { hidden })
+}
+
+/// The settings of a soft constraint along the gradient in `scale`.
+pub fn scd(scale: Scale) -> ScdConfig {
+    ScdConfig { scale, lambda: NumberOrAuto::Number(0.7), ..ScdConfig::default() }
 }
 
 /// A model of p and K on a 6×6 grid with Darcy's equation as its constraint.

@@ -1,0 +1,58 @@
+//! The commands, one file per verb: parse, call the library, print.
+
+mod bench;
+mod data;
+mod denoise;
+mod distance;
+mod eval;
+mod info;
+mod presets;
+mod report;
+mod reproduce;
+mod residual;
+mod sample;
+mod solve;
+mod train;
+
+use clap::CommandFactory;
+use softly::error::Result;
+
+use crate::arguments::{Arguments, Command, Distance};
+
+/// Runs the program.
+pub fn run(arguments: Arguments) -> Result<()> {
+    let threads =
+        arguments.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, Into::into), usize::from);
+    // Fails only if a pool exists already, and this is the first use of one.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+    // Inside the pool: handing every small kernel over to it from outside would cost more than the kernel.
+    rayon::scope(|_| dispatch(arguments.command, arguments.json))
+}
+
+fn dispatch(command: Command, json: bool) -> Result<()> {
+    match command {
+        Command::Reproduce(arguments) => reproduce::run(&arguments, json),
+        Command::Presets { name, method, schema } => presets::run(name.as_deref(), method.as_deref(), schema, json),
+        Command::Data { kind } => data::run(kind, json),
+        Command::Train { source, out, compute } => train::train(&source, &out, &compute.device, json),
+        Command::Adapt { base, source, out, compute } => train::adapt(&base, &source, &out, &compute.device, json),
+        Command::Sample { sampling, seeds, out } => sample::run(&sampling, seeds.as_deref(), &out, json),
+        Command::Eval(arguments) => eval::run(&arguments, json),
+        Command::Denoise { model, input, sigma, out, compute } => {
+            denoise::run(&model, &input, &sigma, &out, &compute.device, json)
+        }
+        Command::Residual { config, fields, out } => residual::run(&config, &fields, out.as_deref()),
+        Command::Report { folders, out } => report::run(&folders, out.as_deref(), json),
+        Command::Solve { kind } => solve::run(kind, json),
+        Command::Distance { kind: Distance::W1 { a, b } } => distance::w1_of(&a, &b),
+        Command::Bench(arguments) => bench::run(&arguments, json),
+        Command::Info => {
+            info::run(json);
+            Ok(())
+        }
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "softly", &mut std::io::stdout());
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! The Kalman direction: its dense formula, its measurements, and the parameters that are learned from it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use burn::tensor::Tensor;
+use softly::tensors::to_vec_f64;
+use softly::units::Units;
+use softly::{
+    Config, ConstraintConfig, Dataset, Direction, Family, KalmanConfig, KalmanDirection, Metrics, Norm, Parameters,
+    RunFolder, ScdConfig, Snapshot,
+};
+use softly_pde::derivative::Scheme;
+use softly_pde::grid::Grid;
+use tempfile::TempDir;
+
+use crate::common::denoisers::Identity;
+use crate::common::probe::{Probe, darcy, number, plain_darcy};
+use crate::common::{
+    adapting, compiled, configured, cpu, dataset, denoised, field, new_training, normals, relative_error, rms, run_until, weights,
+};
+use crate::directions::{build, darcy_law, dense_basis, helmholtz_law, small_units};
+
+/// The settings of a soft constraint that solves for `field` in `iterations`.
+fn solving(field: &str, iterations: usize) -> ScdConfig {
+    let kalman = KalmanConfig { iterations };
+    ScdConfig { solve_for: Some(field.into()), kalman, ..ScdConfig::default() }
+}
+
+/// The Kalman direction for `solve_for` with covariance e^`errors` `[2, H, W]`, mean misfit `mean`, its variance e^`variance` and
+/// spectrum e^`spectrum` `[H, W]` at every noise level.
+pub fn kalman(
+    (solve_for, iterations): (&str, usize),
+    law: &ConstraintConfig,
+    grid: &Grid,
+    units: &Units,
+    [errors, mean, variance, spectrum]: [&dyn Fn(usize) -> f32; 4],
+) -> KalmanDirection {
+    let mut direction: KalmanDirection = build(law, grid, units, &solving(solve_for, iterations)).unwrap();
+    direction.visit("", &mut |name, parameter| {
+        let levels = parameter.shape()[0];
+        let at_one: Vec<f32> = match name {
+            "errors" => (0..2 * grid.len()).map(errors).collect(),
+            "misfit-mean" => (0..grid.len()).map(mean).collect(),
+            "misfit-variance" => (0..grid.len()).map(variance).collect(),
+            "misfit-spectrum" => (0..grid.len()).map(spectrum).collect(),
+            _ => panic!("{name}"),
+        };
+        parameter.set(at_one.repeat(levels));
+    });
+    direction
+}
+
+/// One that is not trivial in any part.
+pub fn some_kalman(on: (&str, usize), law: &ConstraintConfig, grid: &Grid, units: &Units) -> KalmanDirection {
+    let nodes = grid.len();
+    let errors = |i: usize| -1.5 - 3.0 * (i % nodes) as f32 / nodes as f32 + (i as f32).sin();
+    let mean = |i: usize| (1.7 * i as f32).sin();
+    let variance = |i: usize| (2.3 * i as f32).cos() - 1.0;
+    let spectrum = |i: usize| (3.1 * i as f32).sin() - 0.5;
+    kalman(on, law, grid, units, [&errors, &mean, &variance, &spectrum])
+}
+
+#[test]
+fn the_kalman_direction_is_its_dense_formula() {
+    let grid = Grid::unit(6, 5);
+    for (law, solved_for, channel) in [
+        (darcy_law(Scheme::Mirror, Norm::L2), "p", 0),
+        (darcy_law(Scheme::OneSided2, Norm::L2), "p", 0),
+        (helmholtz_law(2.0), "u", 1),
+    ] {
+        let units = small_units(channel);
+        let mut direction = some_kalman((solved_for, 60), &law, &grid, &units);
+        let base = normals(3, 1, 60);
+        let found = to_vec_f64(direction.step(&field(&base, [2, 6, 5]), &[0.3]));
+
+        let constraint = compiled(&law, &grid, &units);
+        let residual = |x: Vec<f64>| to_vec_f64(constraint.residuals(&field(&x, [2, 6, 5]))[0].clone());
+        // Central differences are exact for formulas of second degree.
+        let column = |i: usize| -> Vec<f64> {
+            let [up, down] = [0.5, -0.5].map(|step| {
+                let moved = base.iter().enumerate().map(|(j, x)| if i == j { x + step } else { *x });
+                residual(moved.collect())
+            });
+            up.iter().zip(down).map(|(a, b)| a - b).collect()
+        };
+        let jacobian: Vec<Vec<f64>> = (0..60).map(column).collect();
+        let mut measured = BTreeMap::new();
+        direction.visit("", &mut |name, p| {
+            let values = p.values();
+            let at_one = values[..values.len() / p.shape()[0]].iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
+            measured.insert(name.to_string(), at_one);
+        });
+        let family = if solved_for == "u" { Family::InnerSine } else { Family::Cosine };
+        let functions = dense_basis(family, 6, 5);
+        let smooth = |x: &[f64]| -> Vec<f64> {
+            let mut result = vec![0.0; 60];
+            for c in 0..2 {
+                for (k, function) in functions.iter().enumerate() {
+                    let coefficient: f64 = function.iter().zip(&x[c * 30..]).map(|(f, x)| f * x).sum();
+                    let weight = coefficient * measured["errors"][c * 30 + k].exp();
+                    result[c * 30..][..30].iter_mut().zip(function).for_each(|(r, f)| *r += weight * f);
+                }
+            }
+            result
+        };
+        // Rows of J, then J Σ Jᵀ + V.
+        let rows: Vec<Vec<f64>> = (0..30).map(|node| jacobian.iter().map(|column| column[node]).collect()).collect();
+        let smoothed: Vec<Vec<f64>> = rows.iter().map(|row| smooth(row)).collect();
+        let inner = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let mut system: Vec<Vec<f64>> =
+            rows.iter().map(|row| smoothed.iter().map(|s| inner(row, s)).collect()).collect();
+        // Outside its region the equation says nothing.
+        let counts = |node: usize| rows[node].iter().any(|v| *v != 0.0);
+        let deviation = |node: usize| (measured["misfit-variance"][node] / 2.0).exp();
+        for (i, row) in system.iter_mut().enumerate() {
+            for (j, value) in row.iter_mut().enumerate() {
+                let waves = functions.iter().zip(&measured["misfit-spectrum"]);
+                let correlation: f64 = waves.map(|(function, s)| function[i] * s.exp() * function[j]).sum();
+                *value += deviation(i) * correlation * deviation(j);
+            }
+            row[i] += f64::from(!counts(i));
+        }
+        let right = residual(base).iter().zip(&measured["misfit-mean"]).map(|(r, m)| m - r).collect();
+        let solution = solved(system, right);
+        let expected: Vec<f64> = (0..60)
+            .map(|i| (0..30).filter(|&node| counts(node)).map(|node| smoothed[node][i] * solution[node]).sum())
+            .collect();
+        let error = relative_error(&found, &expected);
+        assert!(error < 1e-6, "{solved_for}: {error}");
+    }
+}
+
+/// x with a x = b, by elimination with pivots.
+fn solved(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
+    let n = b.len();
+    for k in 0..n {
+        let pivot = (k..n).max_by(|&i, &j| a[i][k].abs().total_cmp(&a[j][k].abs())).unwrap();
+        a.swap(k, pivot);
+        b.swap(k, pivot);
+        for i in k + 1..n {
+            let factor = a[i][k] / a[k][k];
+            let (above, below) = a.split_at_mut(i);
+            below[0].iter_mut().zip(&above[k]).for_each(|(x, y)| *x -= factor * y);
+            b[i] -= factor * b[k];
+        }
+    }
+    for k in (0..n).rev() {
+        b[k] = (b[k] - (k + 1..n).map(|j| a[k][j] * b[j]).sum::<f64>()) / a[k][k];
+    }
+    b
+}
+
+#[test]
+fn kalman_measures_errors_and_misfit_and_removes_what_the_equation_can_see() {
+    // The equation of the data is linear, and white errors of a known size are what the denoiser makes: theory says what
+    // is left. Given k = 4 in place of 1, the equation is wrong by 15 u.
+    for k in [1.0, 4.0] {
+        let config = configured("helmholtz-demo", &["data.count=600", "data.valid=32", "data.generator.size=16"]);
+        let dataset = dataset(&config);
+        let (units, _) = dataset.units(&config.data);
+        let mut direction: KalmanDirection =
+            build(&helmholtz_law(k), &dataset.grid, &units, &solving("u", 40)).unwrap();
+        direction.measure(&Identity, &dataset, &units);
+        let mut at_last_level = BTreeMap::new();
+        direction.visit("", &mut |name, p| {
+            let values = p.values();
+            let last = &values[values.len() - values.len() / 16..];
+            at_last_level.insert(name.to_string(), last.iter().map(|&v| f64::from(v)).collect::<Vec<_>>());
+        });
+        let errors = &at_last_level["errors"];
+        let mean = errors.iter().map(|v| v.exp()).sum::<f64>() / errors.len() as f64;
+        assert!((mean / 6400.0 - 1.0).abs() < 0.02, "{mean}");
+        let values = Dataset::batch(&dataset.valid, &(0..32).collect::<Vec<_>>(), 512, 256, &units);
+        let clean: Vec<f64> = values.into_iter().map(f64::from).collect();
+        let noise = normals(3, 77, clean.len());
+        let left = |direction: &KalmanDirection, sigma: f64| {
+            let noisy: Vec<f64> = clean.iter().zip(&noise).map(|(x, z)| x + sigma * z).collect();
+            let step = to_vec_f64(direction.step(&field(&noisy, [2, 16, 16]), &vec![sigma; 32]));
+            let error: Vec<f64> = noisy.iter().zip(&step).zip(&clean).map(|((y, d), x)| y + d - x).collect();
+            (rms(&error) / (sigma * rms(&noise))).powi(2)
+        };
+        // Of 512 numbers the right equation fixes 196, one per inner node.
+        let expected = 1.0 - 196.0 / 512.0;
+        if k == 1.0 {
+            for sigma in [0.01, 0.1, 1.0] {
+                let left = left(&direction, sigma);
+                assert!((left - expected).abs() < 0.02, "σ = {sigma}: {left} against {expected}");
+            }
+        } else {
+            // Where noise is larger than what is wrong the equation still tells as much, where it is smaller it is still
+            // right about short waves.
+            let [small, large] = [0.01, 10.0].map(|sigma| left(&direction, sigma));
+            assert!((large - expected).abs() < 0.02, "{large} against {expected}");
+            direction.visit("", &mut |name, p| {
+                if name == "misfit-spectrum" {
+                    p.set(vec![0.0; p.values().len()]);
+                }
+            });
+            let as_if_white = left(&direction, 0.01);
+            assert!(
+                expected + 0.01 < small && small + 0.05 < as_if_white && as_if_white < 1.001,
+                "{small}, {as_if_white}"
+            );
+        }
+    }
+}
+
+#[test]
+fn kalman_is_measured_on_a_trained_base_and_kept_with_the_model() {
+    let all = "denoiser.scd.directions=['spectral', 'kalman']";
+    let fixed = "constraint.parameters.flow=15.0";
+    let config = darcy(&[all, fixed]);
+    let refused = new_training(&config).err().unwrap().to_string();
+    assert!(refused.starts_with("denoiser.scd.directions: `kalman`"), "{refused}");
+
+    let trained = plain_darcy();
+    let mut training = adapting(&trained, &config).unwrap();
+    let start = training.snapshot();
+    training.step().unwrap();
+    let snapshot = training.snapshot();
+    let (_, shape, errors) = snapshot.weights.iter().find(|(name, _, _)| name == "kalman.errors").unwrap();
+    assert_eq!(*shape, [16, 2, 16, 16]);
+    assert!(errors.iter().any(|e| *e != errors[0]), "measured");
+    // The source is wrong by 5 in the corner of the inflow; at the lowest noise the misfit says so.
+    let mean = weights(&snapshot, "kalman.misfit-mean");
+    assert!((mean[0] - 5.0).abs() < 0.5 && mean[8 * 16 + 8].abs() < 0.5, "{} and {}", mean[0], mean[8 * 16 + 8]);
+    // A source that is to be learned is not excused.
+    let learned = darcy(&[all, "constraint.parameters.flow={ learn = 15.0 }"]);
+    let learned = adapting(&trained, &learned).unwrap().snapshot();
+    assert!(weights(&learned, "kalman.misfit-mean").iter().all(|m| *m == 0.0));
+
+    // γ starts with the whole of this direction and nothing of others. Controls have that without a learned γ, or without the
+    // other directions.
+    let changed = |settings: &[&str]| {
+        let mut changed = snapshot.clone();
+        let settings: Vec<String> = settings.iter().map(ToString::to_string).collect();
+        changed.change(&settings, Path::new("here")).unwrap();
+        changed
+    };
+    let constant = changed(&["denoiser.scd.constant=[0.0, 1.0]"]);
+    let alone = changed(&["denoiser.scd.directions=['kalman']", "denoiser.scd.constant=[1.0]"]);
+    let estimate = |snapshot: &Snapshot| {
+        let model = snapshot.model(&cpu(), Path::new("here")).unwrap();
+        denoised(&model, field(&normals(1, 0, 512), [2, 16, 16]), &[0.1])
+    };
+    assert_eq!(estimate(&constant), estimate(&start));
+    assert_eq!(estimate(&alone), estimate(&start));
+    assert_ne!(estimate(&constant), estimate(&snapshot));
+    // What nobody measured cannot be put on a model.
+    let mut bare = trained.clone();
+    bare.change(
+        &["denoiser.scd={directions=['kalman'], solve_for='p', constant=[1.0]}".to_string()],
+        Path::new("here"),
+    )
+    .unwrap();
+    let refused = bare.model(&cpu(), Path::new("here")).err().unwrap().to_string();
+    assert!(refused.contains("kalman.errors") && refused.contains("softly adapt"), "{refused}");
+}
+
+/// Newton steps and Kalman updates with a source that is learned.
+fn learns_through_kalman(settings: &[&str]) -> Config {
+    let common = ["denoiser.scd.directions=['newton', 'kalman']", "train.batch=4", "train.shares=2"];
+    darcy(&[&common, settings].concat())
+}
+
+#[test]
+fn a_parameter_is_learned_through_kalman_whatever_the_weights_are() {
+    let mut probe = Probe::adapted(&plain_darcy(), learns_through_kalman(&[]));
+    let slope = |probe: &mut Probe, loss: Tensor<1>| {
+        let mut gradients = loss.backward();
+        let mut found = None;
+        probe.model.visit("", &mut |name, parameter| {
+            if name == "constraint.flow" {
+                found = parameter.take_gradient(&mut gradients).map(|g| f64::from(g[0]));
+            }
+        });
+        found
+    };
+    let mut slopes = Vec::new();
+    for gamma in [0.0, 0.3] {
+        probe.set("gamma.last.bias", gamma);
+        let weighed = probe.loss().term("loss").unwrap().clone();
+        let [weighed, all] = [weighed, probe.loss().total()].map(|loss| slope(&mut probe, loss));
+        assert_eq!(weighed, None, "not through what γ weighs");
+        slopes.push(all.unwrap());
+    }
+    assert_eq!(slopes[0], slopes[1]);
+    let [below, above] = [14.5, 15.5].map(|flow| {
+        probe.set("constraint.flow", flow);
+        number(&probe.loss(), "parameters")
+    });
+    let difference = above - below;
+    assert!((slopes[0] - difference).abs() < 0.02 * difference.abs(), "{} and {difference}", slopes[0]);
+}
+
+#[test]
+fn what_kalman_knows_of_a_learned_equation_is_kept_up_to_date() {
+    let damped = "constraint.residual=K*laplacian(p) + dot(grad(K), grad(p)) + f - c*p";
+    let settings = [
+        damped,
+        "constraint.parameters.c={learn=2.0}",
+        "train.iterations=104",
+        "train.log_every=104",
+        "train.checkpoint_every=50",
+    ];
+    let (config, base) = (learns_through_kalman(&settings), plain_darcy());
+    let adapted = || adapting(&base, &config).unwrap();
+    let home = TempDir::new().unwrap();
+    let [whole, before, after] = ["whole", "before", "after"].map(|name| RunFolder::new(home.path().join(name)));
+    run_until(adapted(), &whole, 0).unwrap();
+    for (folder, last) in [(&before, 100), (&after, 101)] {
+        run_until(adapted(), folder, last).unwrap_err();
+        run_until(adapted(), folder, 0).unwrap();
+        assert_eq!(fs::read(folder.snapshot()).unwrap(), fs::read(whole.snapshot()).unwrap(), "stopped at {last}");
+    }
+    // What the snapshot knows of the equation is what it is with the snapshot's parameters.
+    let last = Snapshot::read(&whole.snapshot()).unwrap();
+    let (c, flow) = (weights(&last, "constraint.c")[0], weights(&last, "constraint.flow")[0]);
+    let there = [
+        damped,
+        &format!("constraint.parameters.c={{learn={c}}}"),
+        &format!("constraint.parameters.flow={{learn={flow}}}"),
+    ];
+    let there = darcy(&[&["denoiser.scd.directions=['newton', 'kalman']"], &there[..]].concat());
+    let there = adapting(&base, &there).unwrap().snapshot();
+    for name in ["kalman.misfit-variance", "kalman.misfit-spectrum"] {
+        let apart = weights(&last, name).iter().zip(weights(&there, name)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(apart < 1e-2, "{name}: {apart}");
+    }
+    let variance = "kalman.misfit-variance";
+    assert!(weights(&last, variance) != weights(&adapted().snapshot(), variance));
+}
+
+#[test]
+fn the_loss_that_parameters_follow_is_logged() {
+    let settings = ["denoiser.scd.directions=['kalman']", "train.batch=4", "train.iterations=3", "train.log_every=1"];
+    let base = plain_darcy();
+    let lines = |settings: &[&str]| -> Vec<Metrics> {
+        let home = TempDir::new().unwrap();
+        let folder = RunFolder::new(home.path().join("run"));
+        run_until(adapting(&base, &darcy(settings)).unwrap(), &folder, 0).unwrap();
+        let text = fs::read_to_string(folder.metrics()).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let learned = lines(&settings);
+    assert_eq!(learned.len(), 3);
+    // γ starts at 1: then the corrected estimate is the one that teaches the parameter.
+    assert_eq!(learned[0].terms["parameters"], learned[0].loss);
+    for line in &learned[1..] {
+        assert!(line.terms["parameters"].is_finite() && line.terms["parameters"] != line.loss, "{line:?}");
+    }
+    let given = lines(&[&settings[..], &["constraint.parameters.flow=15.0"]].concat());
+    assert!(given.iter().all(|line| line.terms.is_empty()), "{given:?}");
+}
