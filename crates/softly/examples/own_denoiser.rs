@@ -5,7 +5,7 @@
 
 use burn::tensor::Tensor;
 use softly::tensors::{per_sample, to_vec_f64};
-use softly::{Denoiser, Parameters, Sampler, Unobserved, Visitor, device};
+use softly::{Denoiser, Parameters, Sampler, Target, Unobserved, Visitor, device};
 
 /// E[x0 | x] for x0 ~ N(mean, std²): (std² x + σ² mean) / (std² + σ²).
 struct Gaussian {
@@ -30,7 +30,8 @@ fn main() -> softly::error::Result<()> {
     let denoiser = Gaussian { mean: 0.3, std: 0.5 };
     let indices: Vec<u64> = (0..1000).collect();
     // Fields of one channel on 4 × 4 nodes.
-    let samples = Sampler::default().sample(&denoiser, None, [1, 4, 4], 0, &indices, &device, &mut Unobserved);
+    let target = Target::plain(&denoiser, [1, 4, 4]);
+    let samples = Sampler::default().sample(target, 0, &indices, &device, &mut Unobserved);
     let values = to_vec_f64(samples);
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let std = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt();

@@ -64,7 +64,7 @@ pub use direction::spectral::SpectralDirection;
 pub use direction::{BuildDirection, Direction, DirectionKind, Needs, Site};
 pub use nn::backbone::{Backbone, BackboneConfig, BuildBackbone};
 pub use nn::mlp::{LevelMlpConfig, MlpConfig};
-pub use nn::mp_ops::composed;
+pub use nn::ops::composed;
 pub use nn::optimizer::Optimizer;
 pub use nn::parameter::{Parameter, Parameters, Visitor};
 pub use nn::unet::{UNet, UNetConfig};
@@ -102,7 +102,7 @@ pub use data::split::Split;
 pub use data::writer::{Plan, Source, generate, write};
 
 // Configurations, models and training.
-pub use config::layers::Layers;
+pub use config::layers::{Layers, REDUCED};
 pub use config::presets::PRESETS;
 pub use config::reference::{reference_page, schema_text};
 pub use config::{Config, DenoiserConfig, PreconditionKind, TrainConfig};

@@ -15,9 +15,11 @@ mod solve;
 mod train;
 
 use clap::CommandFactory;
+use softly::REDUCED;
 use softly::error::Result;
 
 use crate::arguments::{Arguments, Command, Distance};
+use crate::progress::say;
 
 /// Runs the program.
 pub fn run(arguments: Arguments) -> Result<()> {
@@ -25,6 +27,9 @@ pub fn run(arguments: Arguments) -> Result<()> {
         arguments.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, Into::into), usize::from);
     // Fails only if a pool exists already, and this is the first use of one.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+    if std::env::var_os(REDUCED).is_some() {
+        say(&format!("{REDUCED} is set: trainings, data and samplers are cut down, results mean nothing"));
+    }
     // Inside the pool: handing every small kernel over to it from outside would cost more than the kernel.
     rayon::scope(|_| dispatch(arguments.command, arguments.json))
 }

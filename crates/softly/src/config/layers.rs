@@ -10,6 +10,10 @@ use crate::config::presets::{ADAPTING, preset};
 use crate::error::{Error, Result, nearest};
 use crate::files::read_text;
 
+/// With this environment variable every configuration is cut down to seconds of work: the commands of the documentation are
+/// tried with it.
+pub const REDUCED: &str = "SOFTLY_REDUCED";
+
 /// Layers of configuration, lowest first.
 #[derive(Debug, Clone, Default)]
 pub struct Layers {
@@ -86,7 +90,7 @@ impl Layers {
             Config::deserialize(Value::Table(self.table)).map_err(|e| parse_error(location, &e))?;
         config.methods = Table::new();
         config.check()?;
-        Ok(config)
+        Ok(if std::env::var_os(REDUCED).is_some() { config.reduced() } else { config })
     }
 }
 
@@ -125,6 +129,7 @@ fn parse_error(location: &str, error: &toml::de::Error) -> Error {
 mod tests {
     use super::*;
     use crate::config::presets::PRESETS;
+    use crate::constraint::config::ParameterConfig;
 
     #[test]
     fn every_preset_and_method_is_valid_and_survives_a_round_trip() {

@@ -234,6 +234,22 @@ impl Config {
         }
     }
 
+    /// The configuration with little data, few and small steps: it shows that a command works, and means nothing else.
+    #[must_use]
+    pub(crate) fn reduced(mut self) -> Self {
+        let (data, train, sampler) = (&mut self.data, &mut self.train, &mut self.sampler);
+        data.count = data.count.min(48);
+        data.valid = data.valid.min(12);
+        train.iterations = train.iterations.min(12);
+        train.batch = train.batch.min(8);
+        train.shares = train.shares.min(train.batch);
+        train.log_every = train.log_every.min(4);
+        if sampler.solver != SolverKind::Ancestral {
+            sampler.steps = sampler.steps.min(4);
+        }
+        self
+    }
+
     /// The configuration as TOML.
     pub fn to_toml(&self) -> String {
         toml::to_string_pretty(self).expect("a configuration is always valid TOML")

@@ -140,7 +140,8 @@ mod tests {
     use std::f64::consts::{PI, TAU};
 
     use proptest::prelude::*;
-    use rand::RngExt;
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
 
     use super::*;
 
@@ -150,10 +151,6 @@ mod tests {
 
     fn angles(n: usize, rng: &mut ChaCha8Rng) -> Vec<f64> {
         (0..n).map(|_| rng.random_range(-PI..PI)).collect()
-    }
-
-    fn circle_points(n: usize, rng: &mut ChaCha8Rng) -> Cloud {
-        angles(n, rng).into_iter().map(|t| [t.cos(), t.sin()]).collect()
     }
 
     #[test]

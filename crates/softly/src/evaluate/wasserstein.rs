@@ -645,7 +645,7 @@ mod tests {
 
     #[test]
     fn agrees_with_reference_values() {
-        let file: serde_json::Value = serde_json::from_str(include_str!("../tests/data/w1_pot.json")).unwrap();
+        let file: serde_json::Value = serde_json::from_str(include_str!("../../tests/data/w1_pot.json")).unwrap();
         for case in file["cases"].as_array().unwrap() {
             let read = |name: &str| serde_json::from_value::<Vec<[f64; 2]>>(case[name].clone()).unwrap();
             let found = w1(&read("a"), &read("b")).unwrap();

@@ -1,10 +1,8 @@
 //! The magnitude-preserving operations of the EDM2 network on tensors.
 //!
 //! On the CPU each is one operation of the autodiff graph with kernels for both passes; elsewhere, and inside
-//! [`composed`], it is composed of ordinary tensor operations. A backward pass computes activations and normalised
-//! weights again rather than keeping them: memory is what limits the batch.
-
-use std::cell::Cell;
+//! [`composed`](crate::nn::ops::composed), it is composed of ordinary tensor operations. A backward pass computes
+//! activations and normalised weights again rather than keeping them: memory is what limits the batch.
 
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
@@ -24,28 +22,12 @@ use softly_kernels::resample::{ResampleShape, downsample, downsample_grad, upsam
 use softly_kernels::scratch::Scratch;
 use softly_kernels::shape::{ConvShape, Planes};
 
-use crate::nn::ops::{dims2, on_cpu, record, values};
+use crate::nn::ops::{dims2, fused, record, values};
 
 /// Added to a root mean square before dividing by it.
 const EPSILON: f64 = 1e-4;
 /// Root mean square of silu(x) for standard normal x.
 const SILU_SIZE: f64 = 0.596;
-
-thread_local! {
-    static COMPOSED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs `work` with every operation composed of ordinary tensor operations, as on devices without kernels of ours.
-pub fn composed<T>(work: impl FnOnce() -> T) -> T {
-    let before = COMPOSED.replace(true);
-    let result = work();
-    COMPOSED.set(before);
-    result
-}
-
-fn fused<const D: usize>(x: &Tensor<D>) -> bool {
-    on_cpu(x) && !COMPOSED.get()
-}
 
 /// Calls a kernel operation on tensors.
 macro_rules! call {

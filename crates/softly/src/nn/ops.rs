@@ -1,8 +1,10 @@
 //! Fused layers: hand-written CPU kernels with hand-written gradients under Burn's tensors.
 //!
-//! On the CPU back end each function here is one operation of the autodiff graph; on any other device it is composed of
-//! ordinary tensor operations, so the same model runs everywhere. One module binds, the networks read like the paper.
+//! On the CPU back end each function here is one operation of the autodiff graph; on any other device, and inside
+//! [`composed`], it is composed of ordinary tensor operations, so the same model runs everywhere. One module binds, the
+//! networks read like the paper.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -20,7 +22,7 @@ use softly_kernels::shape::Planes;
 
 /// y = x Wᵀ + b: `x [N, I]`, `weight [O, I]`, `bias [O]` → `[N, O]`.
 pub fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
-    if on_cpu(&x) {
+    if fused(&x) {
         let y = <Dispatch as Kernels>::linear(x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch());
         return Tensor::from_dispatch(y);
     }
@@ -29,7 +31,7 @@ pub fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
 
 /// y = SiLU(x Wᵀ + b): `x [N, I]`, `weight [O, I]`, `bias [O]` → `[N, O]`.
 pub fn linear_silu(x: Tensor<2>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
-    if on_cpu(&x) {
+    if fused(&x) {
         let y = <Dispatch as Kernels>::linear_silu(x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch());
         return Tensor::from_dispatch(y);
     }
@@ -48,7 +50,7 @@ pub fn modulated(
     scale: Tensor<2>,
     shift: Tensor<2>,
 ) -> Tensor<2> {
-    if on_cpu(&x) {
+    if fused(&x) {
         let y = <Dispatch as Kernels>::modulated(
             x.into_dispatch(),
             weight.into_dispatch(),
@@ -59,18 +61,6 @@ pub fn modulated(
         );
         return Tensor::from_dispatch(y);
     }
-    modulated_composed(x, weight, bias, embedding, scale, shift)
-}
-
-/// [`modulated`] in ordinary tensor operations.
-fn modulated_composed(
-    x: Tensor<2>,
-    weight: Tensor<2>,
-    bias: Tensor<1>,
-    embedding: Tensor<2>,
-    scale: Tensor<2>,
-    shift: Tensor<2>,
-) -> Tensor<2> {
     let scale = embedding.clone().matmul(scale.transpose()) + 1.0;
     let shift = embedding.matmul(shift.transpose());
     activation::silu((x.matmul(weight.transpose()) + bias.unsqueeze()) * scale + shift)
@@ -80,7 +70,7 @@ fn modulated_composed(
 ///
 /// `x [N, I]`, `weight [O, I]`, `bias [O]`, `factor [N, O]` → `[N, O]`.
 pub fn linear_softplus(x: Tensor<2>, weight: Tensor<2>, bias: Tensor<1>, factor: Tensor<2>) -> Tensor<2> {
-    if on_cpu(&x) {
+    if fused(&x) {
         let y = <Dispatch as Kernels>::linear_softplus(
             x.into_dispatch(),
             weight.into_dispatch(),
@@ -92,8 +82,22 @@ pub fn linear_softplus(x: Tensor<2>, weight: Tensor<2>, bias: Tensor<1>, factor:
     activation::softplus((x.matmul(weight.transpose()) + bias.unsqueeze()) * factor, 1.0)
 }
 
-pub(crate) fn on_cpu<const D: usize>(x: &Tensor<D>) -> bool {
-    x.device().without_autodiff() == Device::flex()
+thread_local! {
+    static COMPOSED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work` with every operation on this thread composed of ordinary tensor operations, as on devices without kernels of
+/// ours.
+pub fn composed<T>(work: impl FnOnce() -> T) -> T {
+    let before = COMPOSED.replace(true);
+    let result = work();
+    COMPOSED.set(before);
+    result
+}
+
+/// Whether an operation on `x` is one of our kernels.
+pub(crate) fn fused<const D: usize>(x: &Tensor<D>) -> bool {
+    x.device().without_autodiff() == Device::flex() && !COMPOSED.get()
 }
 
 /// The fused operations as a back end sees them.
@@ -424,51 +428,43 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_fused_layer_and_its_gradients_match_the_composed_one() {
-        let run = |fused: bool| {
-            let (t, bias) = inputs();
-            let arguments =
-                (t[0].clone(), t[1].clone(), bias.clone(), t[2].clone().detach(), t[3].clone(), t[4].clone());
-            let (x, w, b, e, s, h) = arguments;
-            let y = if fused { modulated(x, w, b, e, s, h) } else { modulated_composed(x, w, b, e, s, h) };
-            let mut grads = (y.clone() * y.clone()).sum().backward();
-            let mut all = vec![to_vec_f64(y.without_autodiff())];
-            for i in [0, 1, 3, 4] {
-                all.push(to_vec_f64(t[i].grad_remove(&mut grads).unwrap()));
-            }
-            all.push(to_vec_f64(bias.grad_remove(&mut grads).unwrap()));
-            all
-        };
-        for (fused, composed) in run(true).into_iter().zip(run(false)) {
+    /// Checks that `run` gives the same through the kernels and composed of tensor operations, to rounding errors.
+    fn assert_both_ways_agree(run: impl Fn() -> Vec<Vec<f64>>) {
+        let (fused, composed) = (run(), composed(&run));
+        assert_eq!(fused.len(), composed.len());
+        assert_ne!(fused, composed, "sums in another order: were both ways taken?");
+        for (fused, composed) in fused.into_iter().zip(composed) {
             assert_close(fused, composed);
         }
     }
 
+    /// y and the gradients of Σ y² to all of `tensors` and to `bias`.
+    fn with_gradients(y: Tensor<2>, tensors: &[Tensor<2>], bias: &Tensor<1>) -> Vec<Vec<f64>> {
+        let mut gradients = (y.clone() * y.clone()).sum().backward();
+        let mut all = vec![to_vec_f64(y.without_autodiff())];
+        all.extend(tensors.iter().map(|t| to_vec_f64(t.grad_remove(&mut gradients).unwrap())));
+        all.push(to_vec_f64(bias.grad_remove(&mut gradients).unwrap()));
+        all
+    }
+
+    #[test]
+    fn the_fused_layer_and_its_gradients_match_the_composed_one() {
+        assert_both_ways_agree(|| {
+            let (t, bias) = inputs();
+            let [x, w, embedding, scale, shift] = [0, 1, 2, 3, 4].map(|i| t[i].clone());
+            let y = modulated(x.clone(), w.clone(), bias.clone(), embedding.detach(), scale.clone(), shift.clone());
+            with_gradients(y, &[x, w, scale, shift], &bias)
+        });
+    }
+
     #[test]
     fn linear_layers_and_their_gradients_match_the_composed_ones() {
-        let run = |fused: bool, silu: bool| {
-            let (t, bias) = inputs();
-            let (x, w) = (t[0].clone(), t[1].clone());
-            let composed = || t[0].clone().matmul(t[1].clone().transpose()) + bias.clone().unsqueeze();
-            let y = match (fused, silu) {
-                (true, false) => linear(x, w, bias.clone()),
-                (true, true) => linear_silu(x, w, bias.clone()),
-                (false, false) => composed(),
-                (false, true) => activation::silu(composed()),
-            };
-            let mut grads = (y.clone() * y.clone()).sum().backward();
-            vec![
-                to_vec_f64(y.without_autodiff()),
-                to_vec_f64(t[0].grad_remove(&mut grads).unwrap()),
-                to_vec_f64(t[1].grad_remove(&mut grads).unwrap()),
-                to_vec_f64(bias.grad_remove(&mut grads).unwrap()),
-            ]
-        };
-        for silu in [false, true] {
-            for (fused, composed) in run(true, silu).into_iter().zip(run(false, silu)) {
-                assert_close(fused, composed);
-            }
+        for layer in [linear, linear_silu] {
+            assert_both_ways_agree(|| {
+                let (t, bias) = inputs();
+                let y = layer(t[0].clone(), t[1].clone(), bias.clone());
+                with_gradients(y, &t[..2], &bias)
+            });
         }
     }
 
@@ -493,24 +489,12 @@ mod tests {
 
     #[test]
     fn the_softplus_layer_and_its_gradients_match_the_composed_one() {
-        let run = |fused: bool| {
+        assert_both_ways_agree(|| {
             let (t, bias) = inputs();
-            let (x, w) = (t[0].clone(), t[1].clone());
             // Any [N, O] will do as a factor that wants a gradient.
             let factor = t[2].clone().matmul(t[3].clone().transpose());
-            let y = if fused {
-                linear_softplus(x, w, bias.clone(), factor)
-            } else {
-                activation::softplus((x.matmul(w.transpose()) + bias.clone().unsqueeze()) * factor, 1.0)
-            };
-            let mut grads = (y.clone() * y.clone()).sum().backward();
-            let mut all = vec![to_vec_f64(y.without_autodiff())];
-            all.extend(t[..4].iter().map(|t| to_vec_f64(t.grad_remove(&mut grads).unwrap())));
-            all.push(to_vec_f64(bias.grad_remove(&mut grads).unwrap()));
-            all
-        };
-        for (fused, composed) in run(true).into_iter().zip(run(false)) {
-            assert_close(fused, composed);
-        }
+            let y = linear_softplus(t[0].clone(), t[1].clone(), bias.clone(), factor);
+            with_gradients(y, &t[..4], &bias)
+        });
     }
 }

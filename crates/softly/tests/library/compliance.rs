@@ -23,7 +23,6 @@ fn the_dial_goes_from_the_base_through_what_was_learned_onto_the_constraint() {
     for c in [0.25, 1.0, 2.0] {
         let found = at(Compliance::Number(c));
         let gamma = toward(&constraint, 0.5, Compliance::Number(c)).gamma(x(), &sigmas);
-        let gamma = toward(&constraint, 0.5, Compliance::Number(c)).gamma(x(), &sigmas).unwrap();
         for (k, (sigma, gamma)) in sigmas.iter().zip(to_vec_f64(gamma)).enumerate() {
             // The step onto the circle, times γ c^w.
             let factor = f64::powf(c, 0.25 / (0.25 + sigma * sigma));

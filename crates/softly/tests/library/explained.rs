@@ -89,9 +89,11 @@ fn what_is_explained_is_the_energy_along_the_directions() {
     let constraint = circle("1", &[]);
     let model = Model::soft(soft(base(), &constraint, own, [1, 2, 2], config), constraint, 0.5, [1, 2, 2]);
     let level = explain(&model, &directions(2));
+    assert_eq!(level.gamma.len(), 2);
     assert!(level.gamma.iter().zip([0.1, -2.0]).all(|(found, expected)| (found - expected).abs() < 1e-6));
     assert!((level.learned.unwrap() - (1.0 - 8.0 / 25.0)).abs() < 1e-6, "{level:?}");
     near(&[level.span], &[1.0]);
+}
 
 /// D(x) = x + an error that is the same everywhere.
 struct Offset(Vec<f64>);

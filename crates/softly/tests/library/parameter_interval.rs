@@ -23,6 +23,7 @@ fn points(count: usize) -> (Vec<f32>, f64) {
         sum += radius;
     }
     (values, sum / count as f64)
+}
 
 fn intervals(formula: &str, parameters: &[(&str, f64)], gamma: f64, values: &[f32]) -> Vec<ParameterInterval> {
     let constraint = circle(formula, parameters);

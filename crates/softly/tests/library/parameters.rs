@@ -12,8 +12,8 @@ use softly::{
 };
 use softly_pde::grid::Grid;
 
-use crate::common::probe::loss_of;
-use crate::common::{POINT, compiled, cpu, field, law, mlp, normals, one};
+use crate::common::probe::{self, loss_of, plain_darcy};
+use crate::common::{POINT, adapting, compiled, cpu, field, law, mlp, normals, one};
 
 const SHAPE: [usize; 3] = [2, 6, 5];
 const GRID: Grid = Grid { rows: 6, cols: 5, x: [0.0, 1.0], y: [0.0, 0.8] };
@@ -228,6 +228,14 @@ fn the_training_gradient_of_what_is_learned_matches_finite_differences() {
         let recorded = f64::from(recorded.expect("the loss depends on the parameter")[*index]);
         assert!((recorded / exact - 1.0).abs() < 1e-3, "{flow:?} {scale:?}: {recorded} against {exact}");
     }
+}
+
+#[test]
+fn a_parameter_without_influence_is_refused_by_name() {
+    let config = probe::darcy(&["denoiser.scd.directions=['newton', 'kalman']", "constraint.parameters.c={learn=2.0}"]);
+    let error = adapting(&plain_darcy(), &config).unwrap().step().unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().starts_with("constraint.parameters.c: "), "{error}");
 }
 
 #[test]

@@ -135,3 +135,4 @@ impl Denoiser for Gaussian {
         let gains = sigma.iter().flat_map(|s| self.eigenvalues.iter().map(move |l| l / (l + s * s)));
         self.filter(x, &vec![1.0; sigma.len()], gains.collect())
     }
+}

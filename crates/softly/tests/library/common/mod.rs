@@ -77,6 +77,29 @@ pub fn configured(preset: &str, settings: &[&str]) -> Config {
     try_configured(preset, settings).unwrap()
 }
 
+/// A small training of points along `method` of the demonstration preset.
+pub fn small(method: &str, settings: &[&str]) -> Config {
+    let mut layers = Layers::new().preset("circle-demo").unwrap().method(method).unwrap();
+    let network = if method == "pidm-ddpm" {
+        "denoiser.backbone={kind='level-mlp', hidden=16, levels=100}"
+    } else {
+        "denoiser.backbone={kind='mlp', hidden=16}"
+    };
+    let common = [
+        network,
+        "data.count=100",
+        "data.valid=10",
+        "train.iterations=60",
+        "train.batch=16",
+        "train.log_every=7",
+        "train.checkpoint_every=10",
+    ];
+    for setting in common.iter().chain(settings) {
+        layers = layers.set(setting).unwrap();
+    }
+    layers.finish("test").unwrap()
+}
+
 pub fn dataset(config: &Config) -> Dataset {
     Dataset::from_config(&config.data).unwrap()
 }

@@ -15,7 +15,8 @@ use softly::tensors::to_vec_f64;
 use softly::units::Units;
 use softly::{
     BuildDirection, ConstraintConfig, Damping, Dataset, Direction, Family, GradientDirection, NewtonConfig,
-    NewtonDirection, Norm, ParameterConfig, Precondition, Region, ResidualConfig, Residuals, ScdConfig, Site, Snapshot,
+    NewtonDirection, Norm, ParameterConfig, Precondition, Region, ResidualConfig, Residuals, Scale, ScdConfig, Site,
+    Snapshot,
 };
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::Grid;
@@ -103,7 +104,7 @@ type At<'a> = dyn Fn(&Tensor<4>) -> Tensor<4> + 'a;
 fn check_gradient(name: &str, at: &At<'_>, x: &[f64], shape: [usize; 3]) {
     let size: usize = shape.iter().product();
     let n = x.len() / size;
-    let weights = field_batch(normals(3, 9, x.len()), shape, &cpu());
+    let weights = field(&normals(3, 9, x.len()), shape);
     let device = cpu().autodiff();
     let data = TensorData::new(x.to_vec(), [n, shape[0], shape[1], shape[2]]);
     let tracked: Tensor<4> = Tensor::<4>::from_data(data, (&device, DType::F64)).require_grad();
@@ -136,32 +137,32 @@ fn gradients_through_every_direction_match_finite_differences() {
         let direction = spectral(&darcy_law(Scheme::OneSided2, norm), vec![Family::Cosine; 2], &grid, &small_units(0));
         check_gradient("spectral", &|x| direction.correction(x, &sigma, &at), &x, shape);
     }
-    let darcy = newton(&solve_for("p", 6), &darcy_law(Scheme::OneSided2, Norm::L2), &grid, &small_units(0)).unwrap();
+    let law = darcy_law(Scheme::OneSided2, Norm::L2);
+    let darcy: NewtonDirection = build(&law, &grid, &small_units(0), &solve_for("p", 6)).unwrap();
     check_gradient("newton, Darcy", &|x| darcy.correction(x, &sigma, &at), &x, shape);
-    let helmholtz = newton(&solve_for("u", 3), &helmholtz_law(2.0), &grid, &small_units(1)).unwrap();
+    let helmholtz: NewtonDirection =
+        build(&helmholtz_law(2.0), &grid, &small_units(1), &solve_for("u", 3)).unwrap();
     check_gradient("newton, Helmholtz", &|x| helmholtz.correction(x, &sigma, &at), &x, shape);
-    let darcy = some_kalman(("p", 5), &darcy_law(Scheme::OneSided2, Norm::L2), &grid, &small_units(0));
+    let darcy = some_kalman(("p", 5), &law, &grid, &small_units(0));
     check_gradient("kalman, Darcy", &|x| darcy.correction(x, &sigma, &at), &x, shape);
 }
 
 #[test]
-fn a_stopped_gradient_is_no_gradient() {
-    let grid = Grid::unit(9, 8);
-    let config = NewtonConfig { stop_gradient: true, ..solve_for("p", 3).0 };
-    let direction =
-        newton(&(config, "p".into()), &darcy_law(Scheme::OneSided2, Norm::L2), &grid, &small_units(0)).unwrap();
-    let x: Tensor<4> = Tensor::<4>::from_data(
-        TensorData::new(normals(3, 6, 2 * grid.len()), [1, 2, 9, 8]),
-        (&cpu().autodiff(), DType::F64),
-    )
-    .require_grad();
-    let v = direction.correction(&x, &[0.5], &levels(&[0.5]));
-    let gradients = (x.clone() + v).sum().backward();
-    assert!(to_vec_f64(x.grad(&gradients).unwrap()).iter().all(|g| *g == 1.0));
+fn a_gradient_is_stopped_in_training_alone() {
+    let (grid, law) = (Grid::unit(9, 8), darcy_law(Scheme::OneSided2, Norm::L2));
+    let settings = solve_for("p", 3);
+    let newton = NewtonConfig { stop_gradient: true, ..settings.newton.clone() };
+    let settings = ScdConfig { newton, ..settings };
+    let gradient = |device: &Device| {
+        let direction: NewtonDirection = build_on(device, &law, &grid, &small_units(0), &settings).unwrap();
+        let x = field(&normals(3, 6, 2 * grid.len()), [2, 9, 8]).autodiff().require_grad();
+        let v = direction.correction(&x, &[0.5], &levels(&[0.5]));
+        let gradients = (x.clone() + v).sum().backward();
+        to_vec_f64(x.grad(&gradients).unwrap())
+    };
+    assert!(gradient(&cpu().autodiff()).iter().all(|g| *g == 1.0));
+    assert!(gradient(&cpu()).iter().any(|g| *g != 1.0));
 }
-
-/// A direction as a function of the estimate and its noise levels.
-type AtLevels<'a> = &'a dyn Fn(&Tensor<4>, &[f64]) -> Tensor<4>;
 
 #[test]
 fn a_sample_does_not_know_its_batch() {
@@ -169,39 +170,44 @@ fn a_sample_does_not_know_its_batch() {
     let (size, sigma) = (2 * grid.len(), [0.01, 0.4, 30.0]);
     let values = normals(3, 7, 3 * size);
     let law = darcy_law(Scheme::OneSided2, Norm::L2);
-    let newton = newton(&solve_for("p", 5), &law, &grid, &small_units(0)).unwrap();
+    let newton: NewtonDirection = build(&law, &grid, &small_units(0), &solve_for("p", 5)).unwrap();
     let spectral = spectral(&law, vec![Family::Cosine; 2], &grid, &small_units(0));
     let kalman = some_kalman(("p", 5), &law, &grid, &small_units(0));
-    let directions: [AtLevels<'_>; 3] =
-        [&|x, s| newton.correction(x, s, &levels(s)), &|x, s| spectral.correction(x, s, &levels(s)), &|x, s| {
-            kalman.correction(x, s, &levels(s))
-        }];
+    let directions: [&dyn Direction; 3] = [&newton, &spectral, &kalman];
     for direction in directions {
-        let together = to_vec_f64(direction(&field(&values, [2, 9, 8]), &sigma));
+        let correction = |values: &[f64], sigma: &[f64]| {
+            to_vec_f64(direction.correction(&field(values, [2, 9, 8]), sigma, &levels(sigma)))
+        };
+        let together = correction(&values, &sigma);
         for sample in 0..3 {
             let own = sample * size..(sample + 1) * size;
-            let x = field_batch(values[own.clone()].to_vec(), [2, 9, 8], &cpu());
-            let alone = to_vec_f64(direction(&x, &sigma[sample..=sample]));
+            let alone = correction(&values[own.clone()], &sigma[sample..=sample]);
             assert!(relative_error(&together[own], &alone) < 1e-12);
         }
     }
 }
 
 #[test]
-fn without_a_residual_there_is_no_direction() {
-    let grid = Grid::unit(8, 8);
-    let units = Units::identity(2);
+fn without_a_residual_there_is_no_direction_and_its_gradient_is_finite() {
+    let (grid, units, law) = (Grid::unit(8, 8), Units::identity(2), helmholtz_law(1.0));
     let zero = Tensor::<4>::zeros([1, 2, 8, 8], (&cpu().autodiff(), DType::F32)).require_grad();
-    let law = helmholtz_law(1.0);
-    let newton = newton(&solve_for("u", 4), &law, &grid, &units).unwrap();
+    let newton: NewtonDirection = build(&law, &grid, &units, &solve_for("u", 4)).unwrap();
     let spectral = spectral(&law, vec![Family::Cosine; 2], &grid, &units);
     let kalman = kalman(("u", 4), &law, &grid, &units, [&|_| 0.0, &|_| 0.0, &|_| -4.0, &|_| 0.0]);
-    let directions: [&dyn Direction; 3] = [&newton, &spectral, &kalman];
-    for v in directions.map(|direction| direction.correction(&zero, &[0.3], &levels(&[0.3]))) {
-        assert!(to_vec_f64(v.clone()).iter().all(|v| *v == 0.0));
-        let gradients = (v * 2.0).sum().backward();
-        if let Some(gradient) = zero.grad(&gradients) {
-            assert!(to_vec_f64(gradient).iter().all(|g| g.is_finite()));
+    let check = |name: &str, direction: &dyn Direction| {
+        let v = direction.correction(&zero, &[0.3], &levels(&[0.3]));
+        assert!(to_vec_f64(v.clone()).iter().all(|v| *v == 0.0), "{name}");
+        let gradient = zero.grad(&(v * 2.0).sum().backward()).expect("the direction moves with the estimate");
+        assert!(to_vec_f64(gradient).iter().all(|g| g.is_finite()), "{name}");
+    };
+    check("newton", &newton);
+    check("spectral", &spectral);
+    check("kalman", &kalman);
+    let constraint = Arc::new(compiled(&law, &grid, &units));
+    for scale in [Scale::Paper, Scale::Plain, Scale::Unit, Scale::Polyak, Scale::Jacobi] {
+        for damping in [Damping::Exponential, Damping::GradientNorm] {
+            let gradient = GradientDirection::new(constraint.clone(), scale, damping, 1.0);
+            check(&format!("gradient, {scale:?} {damping:?}"), &gradient);
         }
     }
 }
@@ -223,8 +229,9 @@ fn whatever_the_estimate_is_the_directions_are_finite_and_bounded() {
     for sigma in [0.002, 0.3, 80.0] {
         let (sigma, at) = (vec![sigma; n], levels(&vec![sigma; n]));
         for floor in [None, Some(BTreeMap::from([("K".to_string(), 0.05)]))] {
-            let config = NewtonConfig { floor, ..NewtonConfig::default() };
-            let newton = newton(&(config, "p".into()), &law, &grid, &units).unwrap();
+            let settings = solve_for("p", NewtonConfig::default().iterations);
+            let settings = ScdConfig { newton: NewtonConfig { floor, ..settings.newton.clone() }, ..settings };
+            let newton: NewtonDirection = build(&law, &grid, &units, &settings).unwrap();
             let spectral = spectral(&law, vec![Family::Cosine; 2], &grid, &units);
             let kalman = some_kalman(("p", 12), &law, &grid, &units);
             let directions: [(&str, &dyn Direction, f64); 3] =
@@ -248,7 +255,6 @@ fn whatever_the_estimate_is_the_directions_are_finite_and_bounded() {
 
 #[test]
 fn a_model_with_every_direction_trains_and_its_snapshot_knows_the_data() {
-    let config = Layers::new().preset("darcy-demo").unwrap();
     let settings = [
         "data.count=40",
         "data.valid=4",
@@ -257,12 +263,11 @@ fn a_model_with_every_direction_trains_and_its_snapshot_knows_the_data() {
         "denoiser.backbone={ kind = 'mlp', hidden = 16 }",
         "denoiser.scd={ directions = ['gradient', 'spectral', 'newton'], solve_for = 'p', scale = 'unit', input = 'features' }",
     ];
-    let config = settings.into_iter().fold(config, |config, setting| config.set(setting).unwrap());
-    let config = config.finish("test").unwrap();
-    let dataset = Dataset::from_config(&config).unwrap();
+    let config = configured("darcy-demo", &settings);
+    let dataset = dataset(&config);
     let floors = dataset.floors();
     assert_eq!(floors.keys().collect::<Vec<_>>(), ["K"], "the permeability is positive, the pressure is not");
-    let mut training = Training::new(&config, dataset.clone(), &cpu()).unwrap();
+    let mut training = new_training(&config).unwrap();
     for _ in 0..3 {
         training.step().unwrap();
     }
@@ -287,6 +292,5 @@ fn a_model_with_every_direction_trains_and_its_snapshot_knows_the_data() {
     assert!((measured / total - 1.0).abs() < 1e-3, "{measured} against {total}");
     let model = snapshot.model(&cpu(), &path).unwrap();
     let x = field(&normals(3, 30, 1024), [2, 16, 16]);
-    let denoised = to_vec_f64(model.denoiser.denoise(x, &[0.1, 2.0]));
-    assert!(denoised.iter().all(|v| v.is_finite()));
+    assert!(denoised(&model, x, &[0.1, 2.0]).iter().all(|v| v.is_finite()));
 }

@@ -5,13 +5,16 @@ use std::collections::HashMap;
 use burn::tensor::{Device, Tensor, TensorData};
 use safetensors::SafeTensors;
 use softly::random::{Purpose, Stream};
-use softly::{Backbone, BackboneConfig, Denoiser, Edm, Layers, Parameters, UNet, UNetConfig, composed, to_vec};
+use softly::tensors::to_vec_f32;
+use softly::{Backbone, BackboneConfig, Denoiser, Edm, Layers, Parameters, UNet, UNetConfig, composed};
+
+use crate::common::cpu;
 
 /// Name → shape and values.
 type Reference = HashMap<String, (Vec<usize>, Vec<f32>)>;
 
 fn reference() -> Reference {
-    let bytes = include_bytes!("data/edm2_16_c32.safetensors");
+    let bytes = include_bytes!("../data/edm2_16_c32.safetensors");
     let file = SafeTensors::deserialize(bytes).unwrap();
     let values = |data: &[u8]| data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
     file.tensors().into_iter().map(|(name, view)| (name, (view.shape().to_vec(), values(view.data())))).collect()
@@ -34,7 +37,7 @@ fn relative(found: &[f32], expected: &[f32]) -> f32 {
 
 fn check_against_the_reference() {
     let reference = reference();
-    let device = Device::flex().autodiff();
+    let device = cpu().autodiff();
     let mut net = network(&small(), [2, 16, 16], &device);
     let mut loaded = 0;
     net.visit("net.", &mut |name, parameter| {
@@ -54,11 +57,11 @@ fn check_against_the_reference() {
     let x = field("io.x").require_grad();
     let denoised = denoiser.denoise(x.clone(), &sigma);
     let log_variance = denoiser.log_variance(&sigma).unwrap();
-    assert!(relative(&to_vec(denoised.clone().without_autodiff()), &reference["io.denoised"].1) < 1e-5);
-    assert!(relative(&to_vec(log_variance.without_autodiff()), &reference["io.logvar"].1) < 1e-5);
+    assert!(relative(&to_vec_f32(denoised.clone().without_autodiff()), &reference["io.denoised"].1) < 1e-5);
+    assert!(relative(&to_vec_f32(log_variance.without_autodiff()), &reference["io.logvar"].1) < 1e-5);
 
     let mut gradients = (denoised * field("io.v")).sum().backward();
-    assert!(relative(&to_vec(x.grad_remove(&mut gradients).unwrap()), &reference["io.grad_x"].1) < 1e-4);
+    assert!(relative(&to_vec_f32(x.grad_remove(&mut gradients).unwrap()), &reference["io.grad_x"].1) < 1e-4);
     let mut compared = 0;
     denoiser.visit("grad.", &mut |name, parameter| {
         let gradient = parameter.take_gradient(&mut gradients);
@@ -86,7 +89,7 @@ fn the_papers_networks_have_the_papers_sizes() {
     let millions = |preset: &str, side: usize| {
         let config = Layers::new().preset(preset).unwrap().finish(preset).unwrap();
         let BackboneConfig::Unet(unet) = config.denoiser.backbone else { panic!("{preset} has a U-Net") };
-        network(&unet, [2, side, side], &Device::flex()).count_parameters() as f64 / 1e6
+        network(&unet, [2, side, side], &cpu()).count_parameters() as f64 / 1e6
     };
     let (darcy, helmholtz) = (millions("darcy-paper", 64), millions("helmholtz-paper", 128));
     assert!((darcy - 9.23).abs() < 0.005, "{darcy}");
@@ -95,7 +98,7 @@ fn the_papers_networks_have_the_papers_sizes() {
 
 #[test]
 fn rectangles_work_and_odd_sides_are_refused() {
-    let device = Device::flex();
+    let device = cpu();
     let net = network(&small(), [1, 8, 12], &device);
     let x = Tensor::<4>::ones([2, 1, 8, 12], &device);
     assert_eq!(net.forward(x, &[0.1, 0.2]).dims(), [2, 1, 8, 12]);

@@ -3,62 +3,38 @@
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use softly::error::Error;
-use softly::job::Reporter;
-use softly::{Config, Dataset, DatasetFolder, Generator, Plan, Split, generate};
+use softly::error::Result;
+use softly::{DataConfig, Dataset, DatasetFolder, Split, generate};
 
-/// Asks to stop once so many samples are made.
-struct StopAfter<'a> {
-    samples: u64,
-    made: AtomicU64,
-    stop: &'a AtomicBool,
+use crate::common::{Watch, contents, cpu};
+
+/// Generates data in `folder`, and asks to stop once `samples` are made in all.
+fn make_until(config: &DataConfig, folder: &Path, samples: u64) -> Result<DatasetFolder> {
+    generate(config, folder, &Watch::new(|made| made >= samples).job(&cpu()))
 }
 
-impl Reporter for StopAfter<'_> {
-    fn begin(&self, _: u64, _: u64) {}
-
-    fn advance(&self, units: u64) {
-        if self.made.fetch_add(units, Ordering::Relaxed) + units >= self.samples {
-            self.stop.store(true, Ordering::Relaxed);
-        }
-    }
-
-    fn note(&self, _: &str) {}
+fn make(config: &DataConfig, folder: &Path) -> Result<DatasetFolder> {
+    make_until(config, folder, u64::MAX)
 }
 
-fn make(plan: &Plan, folder: &Path, samples: u64) -> Result<DatasetFolder, Error> {
-    let stop = AtomicBool::new(false);
-    generate(plan, folder, &stop, &StopAfter { samples, made: AtomicU64::new(0), stop: &stop })
+fn darcy(count: usize) -> DataConfig {
+    let generator = toml::from_str("kind = 'darcy'\nsize = [8, 10]\nlength = 0.3\nmodes = 4").unwrap();
+    DataConfig { generator: Some(generator), count, valid: 70, seed: 7, ..DataConfig::default() }
 }
 
-fn darcy(train: usize) -> Plan {
-    let generator: Generator = toml::from_str("kind = 'darcy'\nsize = [8, 10]\nlength = 0.3\nmodes = 4").unwrap();
-    Plan { train, valid: 70, seed: 7, generator }
-}
-
-/// Every file of a folder by its path.
+/// Every file of a folder by its path inside the folder.
 fn bytes(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let mut files = BTreeMap::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if path.is_dir() {
-            files.extend(bytes(&path).into_iter().map(|(inner, b)| (format!("{name}/{inner}"), b)));
-        } else {
-            files.insert(name, fs::read(path).unwrap());
-        }
-    }
-    files
+    let inside = |path: &Path| path.strip_prefix(folder).unwrap().to_string_lossy().replace('\\', "/");
+    contents(folder).into_iter().map(|(path, bytes)| (inside(&path), bytes)).collect()
 }
 
 #[test]
 fn threads_do_not_matter_and_a_larger_set_begins_with_the_smaller_one() {
     let folder = tempfile::tempdir().unwrap();
-    let with_threads = |threads: usize, plan: &Plan, name: &str| {
+    let with_threads = |threads: usize, config: &DataConfig, name: &str| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| make(plan, &folder.path().join(name), u64::MAX)).unwrap();
+        pool.install(|| make(config, &folder.path().join(name))).unwrap();
         bytes(&folder.path().join(name))
     };
     let one = with_threads(1, &darcy(10), "one");
@@ -81,14 +57,14 @@ fn threads_do_not_matter_and_a_larger_set_begins_with_the_smaller_one() {
 fn an_interrupted_generation_goes_on_to_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, broken) = (folder.path().join("whole"), folder.path().join("broken"));
-    make(&darcy(150), &whole, u64::MAX).unwrap();
+    make(&darcy(150), &whole).unwrap();
 
-    let error = make(&darcy(150), &broken, 100).unwrap_err();
+    let error = make_until(&darcy(150), &broken, 100).unwrap_err();
     assert_eq!(error.exit_code(), 130);
     assert!(!broken.join("dataset.toml").exists() && !broken.join("train").exists());
     assert!(DatasetFolder::open(&broken).unwrap_err().to_string().contains("not finished"));
     // Other data may not go on here.
-    assert!(make(&darcy(151), &broken, u64::MAX).unwrap_err().to_string().contains("unfinished dataset of other data"));
+    assert!(make(&darcy(151), &broken).unwrap_err().to_string().contains("unfinished dataset of other data"));
     // A crash in the middle of a sample: one file is shorter than promised, the other longer.
     let cut = |field: &str, length: u64| {
         let path = broken.join(".partial/train").join(field);
@@ -97,30 +73,28 @@ fn an_interrupted_generation_goes_on_to_the_same_bytes() {
     cut("p.npy", 128 + 50 * 320 + 77);
     cut("K.npy", 128 + 140 * 320);
     // And an interruption among the held-out samples: the chunk under way when it came is kept, too.
-    assert_eq!(make(&darcy(150), &broken, 90).unwrap_err().exit_code(), 130);
-    make(&darcy(150), &broken, u64::MAX).unwrap();
+    assert_eq!(make_until(&darcy(150), &broken, 140).unwrap_err().exit_code(), 130);
+    make(&darcy(150), &broken).unwrap();
     assert_eq!(bytes(&whole), bytes(&broken));
     // Once more: it is done.
-    make(&darcy(150), &broken, u64::MAX).unwrap();
-    assert!(make(&darcy(149), &broken, u64::MAX).unwrap_err().to_string().contains("a dataset of other data"));
+    make(&darcy(150), &broken).unwrap();
+    assert!(make(&darcy(149), &broken).unwrap_err().to_string().contains("a dataset of other data"));
 }
 
 #[test]
 fn a_folder_reads_back_what_the_generator_makes_in_memory() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data");
-    let plan = darcy(30);
-    let made = make(&plan, &path, u64::MAX).unwrap();
-    let mut config = Config::default();
-    config.data.generator = plan.generator.clone();
-    (config.data.count, config.data.valid, config.data.seed) = (30, 70, 7);
+    let config = darcy(30);
+    let made = make(&config, &path).unwrap();
     let generated = Dataset::from_config(&config).unwrap();
-    config.data.path = Some(path.clone());
-    let read = Dataset::from_config(&config).unwrap();
+    let read = Dataset::from_config(&DataConfig { path: Some(path.clone()), ..DataConfig::default() }).unwrap();
     read.check().unwrap();
     assert_eq!((&generated.train, &generated.valid), (&read.train, &read.valid));
     assert_eq!((read.train_count(), read.valid_count(), read.shape()), (30, 70, [2, 8, 10]));
     assert_eq!(made.description.hash, read.hash());
+    assert_eq!((&generated.generator, &generated.equation), (&read.generator, &read.equation));
+    assert!(read.equation.is_some());
     // The statistics are those of the training samples.
     let pressures: Vec<f64> = read.train.chunks(80).step_by(2).flatten().map(|&v| f64::from(v)).collect();
     let n = pressures.len() as f64;
@@ -136,7 +110,7 @@ fn a_folder_reads_back_what_the_generator_makes_in_memory() {
 fn broken_folders_are_refused_with_file_and_field() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data");
-    make(&darcy(5), &path, u64::MAX).unwrap();
+    make(&darcy(5), &path).unwrap();
     let file = path.join("valid/K.npy");
     let good = fs::read(&file).unwrap();
     let said = || {

@@ -1,0 +1,169 @@
+//! Generators: samples obey the equation that goes with them, and new generators need nothing but the public traits.
+
+use std::ops::Range;
+
+use softly::error::{Error, Result};
+use softly::job::Job;
+use softly::random::Stream;
+use softly::units::Units;
+use softly::{
+    ConstraintConfig, Darcy, DataConfig, Dataset, DatasetFolder, FieldSpec, Generator, GeneratorConfig, Helmholtz,
+    Norm, Plan, Recipe, SampleMaker, Size, Source, Split, write,
+};
+use softly_pde::darcy::{Discretisation, corner_source};
+use softly_pde::grid::Grid;
+
+use crate::common::{compiled, cpu, law, one};
+
+fn darcy(size: usize, discretisation: Discretisation) -> Darcy {
+    Darcy { size: Size::Square(size), length: 0.2, modes: 4, flow: 10.0, discretisation }
+}
+
+#[test]
+fn the_equation_has_exactly_the_source_of_the_solver() {
+    for size in [16, 32, 64] {
+        let generator = darcy(size, Discretisation::OneSided);
+        let grid = generator.grid();
+        let constraint = compiled(&generator.equation().unwrap(), &grid, &Units::identity(2));
+        // Without pressure the residual is the source alone.
+        let fields = [vec![0.0; grid.len()], vec![1.0; grid.len()]];
+        assert_eq!(constraint.residual_values(&fields).concat(), corner_source(&grid, 10.0), "{size}");
+        assert_eq!(corner_source(&grid, 1.0).iter().filter(|&&f| f == 1.0).count(), (size / 8).pow(2));
+    }
+}
+
+#[test]
+fn samples_obey_their_equation() {
+    let size = Size::Rectangle([24, 32]);
+    let helmholtz = Helmholtz { size, wave_number: 4.0, alpha: 2.0, tau: 3.0, zero_border: true };
+    // The least-squares solution leaves a residual on purpose; the others only what single precision leaves.
+    let (mirrored, one_sided) = (darcy(16, Discretisation::Mirror), darcy(32, Discretisation::OneSided));
+    let generators: [(&dyn Generator, f64); 3] = [(&mirrored, 0.02), (&one_sided, 0.03), (&helmholtz, 1e-4)];
+    for (generator, bound) in generators {
+        let grid = generator.grid();
+        let sample = SampleMaker::new(generator, 5).unwrap().sample(Split::Train, 3).unwrap();
+        let constraint = compiled(&generator.equation().unwrap(), &grid, &Units::identity(2));
+        let fields: Vec<Vec<f64>> =
+            sample.chunks(grid.len()).map(|f| f.iter().map(|&v| f64::from(v)).collect()).collect();
+        let residual = constraint.residual_values(&fields).concat();
+        let mean = residual.iter().map(|r| r.abs()).sum::<f64>() / residual.len() as f64;
+        assert!(mean < bound, "{:?}: {mean}", generator.fields());
+    }
+}
+
+#[test]
+fn impossible_parameters_are_refused_by_name() {
+    let with = |text: &str| -> GeneratorConfig { toml::from_str(text).unwrap() };
+    for (text, place) in [
+        ("kind = 'darcy'\nsize = 7", "data.generator.size"),
+        ("kind = 'darcy'\nsize = [8, 5000]", "data.generator.size"),
+        ("kind = 'darcy'\nsize = 16\nmodes = 257", "data.generator.modes"),
+        ("kind = 'darcy'\nsize = 16\nlength = 0.0", "data.generator.length"),
+        ("kind = 'darcy'\nsize = 16\nflow = nan", "data.generator.flow"),
+        ("kind = 'helmholtz'\nsize = 2", "data.generator.size"),
+        ("kind = 'helmholtz'\nsize = 16\ntau = -1.0", "data.generator.tau"),
+    ] {
+        let said = with(text).get().check().unwrap_err().to_string();
+        assert!(said.starts_with(place), "{text}: {said}");
+    }
+}
+
+/// A wave u = a sin(2πx) sin(2πy) of random height, its diffusivity D = 1 + x·d of random slope, and the source s that keeps
+/// it up: D u = s.
+struct Product {
+    nodes: usize,
+}
+
+impl Generator for Product {
+    fn fields(&self) -> Vec<FieldSpec> {
+        let velocity = FieldSpec { name: "s".into(), quantity: "source".into(), unit: "1/s".into() };
+        vec![FieldSpec::dimensionless("u", "concentration"), FieldSpec::dimensionless("D", "diffusivity"), velocity]
+    }
+
+    fn grid(&self) -> Grid {
+        Grid::unit(self.nodes, self.nodes + 1)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.nodes > 1 { Ok(()) } else { Err(Error::input("nodes", "expected at least 2")) }
+    }
+
+    fn equation(&self) -> Option<ConstraintConfig> {
+        Some(law(&["u", "D", "s"], one("D*u - s"), Norm::L1Mean))
+    }
+
+    fn recipe(&self) -> Result<Box<dyn Recipe>> {
+        Ok(Box::new(Self { nodes: self.nodes }))
+    }
+}
+
+impl Recipe for Product {
+    fn sample(&self, stream: &mut Stream) -> std::result::Result<Vec<f32>, String> {
+        let (height, slope, grid) = (stream.normal(), stream.uniform(), self.grid());
+        let place = |node: usize| {
+            let [x, y] = [node / grid.cols, node % grid.cols].map(|i| i as f64);
+            [x / (grid.rows - 1) as f64, y / (grid.cols - 1) as f64]
+        };
+        let wave = |[x, y]: [f64; 2]| height * (std::f64::consts::TAU * x).sin() * (std::f64::consts::TAU * y).sin();
+        let field = |value: &dyn Fn([f64; 2]) -> f64| (0..grid.len()).map(|node| value(place(node)) as f32).collect();
+        let diffusivity = |[x, _]: [f64; 2]| 1.0 + slope * x;
+        let fields: [Vec<f32>; 3] = [field(&wave), field(&diffusivity), field(&|at| diffusivity(at) * wave(at))];
+        Ok(fields.concat())
+    }
+}
+
+/// The samples of a generator that no configuration knows.
+struct Foreign {
+    plan: Plan,
+    generator: Product,
+    maker: SampleMaker,
+}
+
+impl Source for Foreign {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn fields(&self) -> Vec<FieldSpec> {
+        self.generator.fields()
+    }
+
+    fn grid(&self) -> Grid {
+        self.generator.grid()
+    }
+
+    fn equation(&self) -> Option<ConstraintConfig> {
+        self.generator.equation()
+    }
+
+    fn samples(&self, split: Split, range: Range<usize>) -> Result<Vec<Vec<f32>>> {
+        self.maker.samples(split, range)
+    }
+}
+
+#[test]
+fn a_generator_of_three_fields_needs_the_public_traits_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("product");
+    let generator = Product { nodes: 5 };
+    let origin = toml::Table::from_iter([("name".to_string(), "product".into())]);
+    let plan = Plan { train: 7, valid: 2, seed: Some(3), generator: None, origin: Some(origin.clone()) };
+    let maker = SampleMaker::new(&generator, 3).unwrap();
+    let written = write(&Foreign { plan, generator, maker }, &path, &Job::silent(&cpu())).unwrap();
+    assert_eq!(written, DatasetFolder::open(&path).unwrap());
+    assert_eq!(written.fields(), ["u", "D", "s"]);
+    assert_eq!((written.description.fields[2].unit.as_str(), &written.description.origin), ("1/s", &Some(origin)));
+
+    // The folder is data like any other.
+    let data = Dataset::from_config(&DataConfig { path: Some(path), ..DataConfig::default() }).unwrap();
+    assert_eq!((data.train_count(), data.valid_count(), data.shape()), (7, 2, [3, 5, 6]));
+    let maker = SampleMaker::new(&Product { nodes: 5 }, 3).unwrap();
+    let [train, valid] = [(Split::Train, 7), (Split::Valid, 2)].map(|(s, n)| maker.samples(s, 0..n).unwrap().concat());
+    assert_eq!((&data.train, &data.valid), (&train, &valid));
+    let constraint = compiled(data.equation.as_ref().unwrap(), &data.grid, &Units::identity(3));
+    for sample in data.train.chunks_exact(data.sample_len()) {
+        let fields: Vec<Vec<f64>> =
+            sample.chunks_exact(30).map(|field| field.iter().map(|&v| f64::from(v)).collect()).collect();
+        assert!(constraint.residual_values(&fields).concat().iter().all(|r| r.abs() < 1e-6));
+    }
+}

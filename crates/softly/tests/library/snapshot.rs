@@ -1,0 +1,104 @@
+//! Snapshots and checkpoints as files: every flipped bit is noticed, foreign files are refused, nothing is lost.
+
+use std::fs;
+
+use softly::{Model, Snapshot, TensorFile, Trained};
+use tempfile::TempDir;
+
+use crate::common::{POINT, bits, cpu, denoised, field, new_training, normals, small};
+
+#[test]
+fn no_single_flipped_bit_goes_unnoticed() {
+    let config = small("vanilla", &[]);
+    let home = TempDir::new().unwrap();
+    let (checkpoint, snapshot) = (home.path().join("c.safetensors"), home.path().join("s.safetensors"));
+    let mut training = new_training(&config).unwrap();
+    training.write_checkpoint(&checkpoint).unwrap();
+    training.snapshot().write(&snapshot).unwrap();
+    for path in [checkpoint, snapshot] {
+        let good = fs::read(&path).unwrap();
+        let header = 8 + u64::from_le_bytes(good[..8].try_into().unwrap()) as usize;
+        // Every byte of the header, and values all over the file.
+        for at in (0..header).chain((header..good.len()).step_by(13)) {
+            let mut flipped = good.clone();
+            flipped[at] ^= 1 << (at % 8);
+            fs::write(&path, flipped).unwrap();
+            let outcome = if path.ends_with("c.safetensors") {
+                training.read_checkpoint(&path)
+            } else {
+                Snapshot::read(&path).and_then(|s| s.model(&cpu(), &path).map(|_| ()))
+            };
+            let error = outcome.expect_err(&format!("byte {at} of {} was flipped", path.display()));
+            assert_eq!(error.exit_code(), 2, "byte {at}: {error:?}");
+            assert!(at < header || error.to_string().contains("checksum"), "byte {at}: {error}");
+        }
+    }
+}
+
+/// A change of a header's text.
+type Change = fn(&str) -> String;
+
+#[test]
+fn snapshots_that_no_training_wrote_are_refused_and_those_without_a_checksum_are_read() {
+    let config = small("scd", &[]);
+    let home = TempDir::new().unwrap();
+    let path = home.path().join("snapshot.safetensors");
+    let training = new_training(&config).unwrap();
+    training.snapshot().write(&path).unwrap();
+    let good = fs::read(&path).unwrap();
+    let file = TensorFile::read(&path).unwrap();
+    let changes: [(&str, Change); 3] = [
+        ("config", |text| text.replace("lambda = 1.0", "lambda = \"auto\"")),
+        ("config", |text| {
+            let line = |l: &str| {
+                if l.starts_with("sigma_data =") { "sigma_data = \"auto\"\n".into() } else { format!("{l}\n") }
+            };
+            text.lines().map(line).collect()
+        }),
+        ("data", |text| text.replace("\"mean\":[0.0,0.0]", "\"mean\":[0.0]")),
+    ];
+    for (key, change) in changes {
+        let mut broken = file.clone();
+        let text = broken.metadata.get_mut(key).unwrap();
+        let changed = change(text);
+        assert_ne!(&changed, text, "{key}");
+        *text = changed;
+        broken.write(&path).unwrap();
+        let error = Snapshot::read(&path).and_then(|s| s.model(&cpu(), &path).map(|_| ())).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("header of a trained model"), "{error}");
+    }
+    // The checksum stands behind the metadata's text: a line break and 64 digits, in JSON.
+    let end = good.windows(3).position(|w| w == b"}\\n").unwrap() + 1;
+    let mut bare = [&good[8..end], &good[end + 66..]].concat();
+    let length = u64::from_le_bytes(good[..8].try_into().unwrap()) - 66;
+    bare.splice(0..0, length.to_le_bytes());
+    fs::write(&path, bare).unwrap();
+    Snapshot::read(&path).unwrap().model(&cpu(), &path).unwrap();
+}
+
+#[test]
+fn a_loaded_snapshot_denoises_bit_for_bit_like_the_trained_model() {
+    for method in ["scd", "pidm-ddpm"] {
+        let config = small(method, &[]);
+        let home = TempDir::new().unwrap();
+        let mut training = new_training(&config).unwrap();
+        for _ in 0..15 {
+            training.step().unwrap();
+        }
+        let path = home.path().join("snapshot.safetensors");
+        let in_memory = training.snapshot();
+        in_memory.write(&path).unwrap();
+        let loaded = Snapshot::read(&path).unwrap();
+        assert_eq!(loaded.step, 15);
+        assert_eq!(loaded.blueprint, in_memory.blueprint);
+        let sigma = [0.01, 0.1, 0.5, 1.0, 5.0, 50.0];
+        let found = |model: &Model| bits(denoised(model, field(&normals(1, 0, 12), POINT), &sigma));
+        let ours = found(&in_memory.model(&cpu(), &path).unwrap());
+        assert_eq!(found(&loaded.model(&cpu(), &path).unwrap()), ours, "{method}");
+        let trained = Trained::load(&path, &cpu()).unwrap();
+        assert_eq!(found(&trained.model), ours, "{method}");
+        // The snapshot holds the running average, not the last step's weights.
+        assert_ne!(found(&training.model), ours, "{method}");
+    }
+}
