@@ -7,8 +7,9 @@
 Each revision is built in a folder of its own and runs the same short commands: a dataset of every generator, trainings of the
 toy's network and of a U-Net (one and two shares, PIDM as a DDPM), adaptations along four directions with a given and with a
 learned parameter, samples, evaluations, and the toy study with its trainings cut short. Compared are SHA-256 sums of every
-tensor of the snapshots and checkpoints, of arrays, of the numbers in metrics, tables and evaluations. Times, command lines and
-commits differ between any two runs and are left out, and so are numbers that only one of the revisions writes (they are listed).
+tensor of the snapshots and checkpoints and of arrays, and the numbers in metrics, tables and evaluations to twelve digits. Times,
+command lines and commits differ between any two runs and are left out, and so are numbers that only one of the revisions writes
+(they are listed).
 
 Needs git, cargo and Python's standard library. Takes about five minutes on two cores besides the builds.
 """
@@ -139,7 +140,7 @@ def numbers(name, value):
         return {k: v for key, part in value.items() if key not in INCIDENTAL for k, v in numbers(f"{name}/{key}", part).items()}
     if isinstance(value, list):
         return {k: v for i, part in enumerate(value) for k, v in numbers(f"{name}/{i}", part).items()}
-    return {name: repr(value)}
+    return {name: f"{value:.12g}" if isinstance(value, float) else repr(value)}
 
 
 def main():

@@ -299,17 +299,24 @@ fn run_cell(
         job.reporter.advance(step.saturating_sub(reported));
         reported = step;
     })?;
-    let mut rows = vec![measure(study, cell, &folder, cell.method.into(), job)?];
+    let mut rows = vec![measure(study, cell, config, &folder, cell.method.into(), job)?];
     for &scale in &cell.guidance {
         job.go_on("run the same command again to go on")?;
-        rows.push(measure(study, cell, &folder, Kind::Dps { scale }.into(), job)?);
+        rows.push(measure(study, cell, config, &folder, Kind::Dps { scale }.into(), job)?);
     }
     let trained = Model::load(&folder.path, job.device)?;
     Ok(CellResult { rows, gamma: gamma_curve(&trained, cell, job.device) })
 }
 
 /// Samples the model of `folder` as `method` does, and measures the samples.
-fn measure(study: &CircleStudy, cell: &Cell, folder: &RunFolder, method: Method, job: &Job<'_>) -> Result<Row> {
+fn measure(
+    study: &CircleStudy,
+    cell: &Cell,
+    config: &Config,
+    folder: &RunFolder,
+    method: Method,
+    job: &Job<'_>,
+) -> Result<Row> {
     let start = Instant::now();
     let guidance = match method.kind {
         Kind::Dps { scale } => Some(format!("sampler.guidance={{ kind = \"dps\", scale = {scale:?} }}")),
@@ -317,7 +324,6 @@ fn measure(study: &CircleStudy, cell: &Cell, folder: &RunFolder, method: Method,
     };
     let weight = if guidance.is_some() { GUIDED } else { 1 };
     let trained = Model::load_with(&folder.path, &Vec::from_iter(guidance), job.device)?;
-    let config = &trained.blueprint.config;
     let eval = study.eval(cell.curve);
     let per_step = (weight * SET_UNITS) as f64 / (study.points * config.sampler.steps) as f64;
     let progress = Scaled::new(job.reporter, per_step);

@@ -7,9 +7,7 @@ use std::sync::OnceLock;
 
 use softly::error::Result;
 use softly::job::Job;
-use softly::{
-    Config, Denoiser, Draw, Estimates, Metrics, Model, Parameters, RunFolder, Snapshot, Trained, Training,
-};
+use softly::{Config, Denoiser, Draw, Estimates, Metrics, Model, Parameters, RunFolder, Snapshot, Trained, Training};
 use tempfile::TempDir;
 
 use crate::common::probe::{loss_of, number};

@@ -1,6 +1,5 @@
 //! What a blueprint finds out from the data.
 
-
 use softly::job::Job;
 use softly::{Blueprint, Config, Dataset, Layers, Trained, generate};
 

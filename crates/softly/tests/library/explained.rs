@@ -113,9 +113,7 @@ fn a_true_equation_explains_what_a_wrong_one_does_not() {
         let data = dataset(&config);
         let blueprint = Blueprint::new(&config, &data).unwrap();
         let constraint = Arc::new(blueprint.constraint().unwrap().unwrap());
-        let model = |error: Vec<f64>| {
-            Model::plain(Box::new(Offset(error)), Some(constraint.clone()), 0.5, [2, 16, 16])
-        };
+        let model = |error: Vec<f64>| Model::plain(Box::new(Offset(error)), Some(constraint.clone()), 0.5, [2, 16, 16]);
         let newton = NewtonConfig { floor: Some(BTreeMap::new()), ..NewtonConfig::default() };
         let scd = ScdConfig { scale: Scale::Unit, solve_for: Some("p".into()), newton, ..ScdConfig::default() };
         let directions = Directions::of(&blueprint, &scd, &model(vec![0.0; 512]), &data, &cpu()).unwrap();

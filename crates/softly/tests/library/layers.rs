@@ -6,7 +6,17 @@ use std::path::{Path, PathBuf};
 
 /// The layers above the base, which is all files next to `lib.rs`; each is a folder.
 const LAYERS: [&str; 12] = [
-    "nn", "constraint", "denoiser", "data", "sampler", "objective", "direction", "soft", "config", "model", "train",
+    "nn",
+    "constraint",
+    "denoiser",
+    "data",
+    "sampler",
+    "objective",
+    "direction",
+    "soft",
+    "config",
+    "model",
+    "train",
     "evaluate",
 ];
 

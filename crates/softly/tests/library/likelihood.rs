@@ -17,9 +17,7 @@ use softly::{
 
 use crate::common::denoisers::without_parameters;
 use crate::common::gaussian::{Gaussian, SEED};
-use crate::common::{
-    POINT, Watch, cpu, mlp, order, point_blueprint, point_constraint, point_law, scd, wake_gamma,
-};
+use crate::common::{POINT, Watch, cpu, mlp, order, point_blueprint, point_constraint, point_law, scd, wake_gamma};
 
 /// The best x0 from DDPM's x_t = √ᾱ x0 + √(1−ᾱ) noise and the index of one of so many levels, in f32.
 struct LevelGaussian(Gaussian, f64);
@@ -346,9 +344,8 @@ fn a_sample_does_not_depend_on_its_batch_or_on_threads() {
     let values = Gaussian::flat().data(13);
     for integrator in [Integrator::Heun { steps: 10, rho: 7.0 }, Likelihood::default().integrator] {
         let settings = likelihood(integrator, Probes::Rademacher { count: 3 });
-        let run = |batch: usize, values: &[f32]| {
-            run(&Likelihood { batch, ..settings }, &model, values, model.shape).samples
-        };
+        let run =
+            |batch: usize, values: &[f32]| run(&Likelihood { batch, ..settings }, &model, values, model.shape).samples;
         let all = run(1_000, &values);
         for threads in [1, 2] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();

@@ -12,7 +12,6 @@ use softly::{
 use crate::common::probe::{darcy, plain_darcy};
 use crate::common::{POINT, circle, cpu, dataset, toward};
 
-
 /// Points around the unit circle, on average at `mean` from the origin.
 fn points(count: usize) -> (Vec<f32>, f64) {
     let mut stream = Stream::new(9, Purpose::Metric, 0);

@@ -153,8 +153,7 @@ fn a_learned_field_acts_like_the_array_that_it_is() {
     let learned = on_data(&darcy(ParameterConfig::LearnField { learn: 7.5, length: 0.3, size: 2.0 }));
     let mut array = Vec::new();
     learned.visit("", &mut |name, parameter| {
-        let z: Vec<f32> =
-            normals(5, 9, parameter.values().len()).iter().map(|&z| z as f32).collect();
+        let z: Vec<f32> = normals(5, 9, parameter.values().len()).iter().map(|&z| z as f32).collect();
         assert!(name == "flow" && z.len() > 4 && z.len() < 30, "{}", z.len());
         parameter.set(z);
     });
@@ -169,8 +168,7 @@ fn a_learned_field_acts_like_the_array_that_it_is() {
     let mut config = darcy(ParameterConfig::File { file });
     // Formulas may use numbers alone, so the one of the source is written out.
     config.parameters.remove("f");
-    config.residual =
-        one("K*laplacian(p) + dot(grad(K), grad(p)) + flow*(x <= half) - sqrt(flow)*y - 0.1*flow*p");
+    config.residual = one("K*laplacian(p) + dot(grad(K), grad(p)) + flow*(x <= half) - sqrt(flow)*y - 0.1*flow*p");
     let given = on_data(&config);
     let values = fields(3, 0);
     assert_near(&residuals(&learned, &values), &residuals(&given, &values));
@@ -199,7 +197,8 @@ fn the_training_gradient_of_what_is_learned_matches_finite_differences() {
         });
         let (clean, noise) = (fields(4, 1), fields(4, 2));
         let clean: Vec<f64> = clean.into_iter().map(|v| 0.5 * v).collect();
-        let loss = |model: &Model| loss_of(model, &Objective::default(), &clean, &noise, &[0.08, 0.3, 0.9, 2.0]).total();
+        let loss =
+            |model: &Model| loss_of(model, &Objective::default(), &clean, &noise, &[0.08, 0.3, 0.9, 2.0]).total();
         let mut gradients = loss(&model).backward();
         let mut recorded = None;
         let mut at = |value: f32| {

@@ -86,7 +86,6 @@ fn heun_on_a_gaussian_mixture_reproduces_the_reference_sampler() {
     assert_eq!(compared, 2 * 16);
 }
 
-
 /// Correlated Gaussian data: mean, eigenvalues of the covariance, angle of the first eigenvector.
 struct Gaussian {
     mean: [f64; 2],
@@ -155,7 +154,6 @@ fn samples_of_gaussian_data_have_its_mean_and_covariance() {
     let moved = points.iter().zip(&plain).map(|(a, b)| (a[0] - b[0]).abs()).sum::<f64>() / 6_000.0;
     assert!(moved > 0.2, "churn moved points by {moved} only");
 }
-
 
 /// Keeps the state after the step to `sigma_min`.
 #[derive(Default)]

@@ -8,8 +8,8 @@ use softly::random::{Purpose, Stream};
 use softly::tensors::{per_sample, to_vec_f64};
 use softly::units::Units;
 use softly::{
-    Damping, Direction, DirectionKind, GammaInput, GammaOutput, Model, Norm, Objective, Parameters,
-    Precondition, Scale, ScdConfig,
+    Damping, Direction, DirectionKind, GammaInput, GammaOutput, Model, Norm, Objective, Parameters, Precondition,
+    Scale, ScdConfig,
 };
 use softly_pde::grid::Grid;
 

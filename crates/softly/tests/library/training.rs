@@ -237,4 +237,3 @@ fn empty_data_and_data_that_are_not_finite_are_refused() {
     assert!(attempt(Dataset { train: Vec::new(), ..good.clone() }).contains("train data"));
     assert!(attempt(Dataset { valid: Vec::new(), ..good }).contains("valid data"));
 }
-

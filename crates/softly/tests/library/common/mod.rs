@@ -225,8 +225,7 @@ pub fn point_constraint(formula: &str, norm: Norm) -> SoftConstraint {
 pub fn circle(formula: &str, parameters: &[(&str, f64)]) -> Arc<SoftConstraint> {
     let learned = |(name, learn): &(&str, f64)| (name.to_string(), ParameterConfig::Learn { learn: *learn });
     let parameters = parameters.iter().map(learned).collect();
-    let config =
-        ConstraintConfig { parameters, ..point_law(&format!("sqrt(x^2 + y^2) - {formula}"), Norm::L2) };
+    let config = ConstraintConfig { parameters, ..point_law(&format!("sqrt(x^2 + y^2) - {formula}"), Norm::L2) };
     Arc::new(compiled(&config, &Grid::point(), &Units::identity(2)))
 }
 

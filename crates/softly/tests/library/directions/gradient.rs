@@ -119,9 +119,7 @@ fn the_jacobi_step_of_darcy_flow_takes_out_white_noise_as_measured() {
     let pressure = |i: usize| (i / nodes).is_multiple_of(2);
     let corrected: Vec<f64> =
         (0..noisy.len()).map(|i| noisy[i] + if pressure(i) { 1.9 * moved[i] } else { 0.0 }).collect();
-    let mean = |values: &[f64]| {
-        to_vec_f64(constraint.norm(field(values, shape))).iter().sum::<f64>() / n as f64
-    };
+    let mean = |values: &[f64]| to_vec_f64(constraint.norm(field(values, shape))).iter().sum::<f64>() / n as f64;
     let (before, after) = (mean(&noisy), mean(&corrected));
     assert!((before - 0.118).abs() < 0.012, "{before}");
     assert!((after / before - 0.056 / 0.118).abs() < 0.05, "{before} → {after}");
@@ -158,7 +156,6 @@ fn the_gradient_through_the_jacobi_direction_is_that_with_a_constant_step() {
         assert!((recorded - difference).abs() < 1e-6 * size, "{j}: {recorded} against {difference}");
     }
 }
-
 
 #[test]
 fn automatic_lambda_makes_the_correction_as_large_as_the_data() {

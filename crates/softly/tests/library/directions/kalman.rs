@@ -18,7 +18,8 @@ use tempfile::TempDir;
 use crate::common::denoisers::Identity;
 use crate::common::probe::{Probe, darcy, number, plain_darcy};
 use crate::common::{
-    adapting, compiled, configured, cpu, dataset, denoised, field, new_training, normals, relative_error, rms, run_until, weights,
+    adapting, compiled, configured, cpu, dataset, denoised, field, new_training, normals, relative_error, rms,
+    run_until, weights,
 };
 use crate::directions::{build, darcy_law, dense_basis, helmholtz_law, small_units};
 
@@ -326,7 +327,8 @@ fn what_kalman_knows_of_a_learned_equation_is_kept_up_to_date() {
     let there = darcy(&[&["denoiser.scd.directions=['newton', 'kalman']"], &there[..]].concat());
     let there = adapting(&base, &there).unwrap().snapshot();
     for name in ["kalman.misfit-variance", "kalman.misfit-spectrum"] {
-        let apart = weights(&last, name).iter().zip(weights(&there, name)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let apart =
+            weights(&last, name).iter().zip(weights(&there, name)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(apart < 1e-2, "{name}: {apart}");
     }
     let variance = "kalman.misfit-variance";

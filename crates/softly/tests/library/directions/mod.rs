@@ -140,8 +140,7 @@ fn gradients_through_every_direction_match_finite_differences() {
     let law = darcy_law(Scheme::OneSided2, Norm::L2);
     let darcy: NewtonDirection = build(&law, &grid, &small_units(0), &solve_for("p", 6)).unwrap();
     check_gradient("newton, Darcy", &|x| darcy.correction(x, &sigma, &at), &x, shape);
-    let helmholtz: NewtonDirection =
-        build(&helmholtz_law(2.0), &grid, &small_units(1), &solve_for("u", 3)).unwrap();
+    let helmholtz: NewtonDirection = build(&helmholtz_law(2.0), &grid, &small_units(1), &solve_for("u", 3)).unwrap();
     check_gradient("newton, Helmholtz", &|x| helmholtz.correction(x, &sigma, &at), &x, shape);
     let darcy = some_kalman(("p", 5), &law, &grid, &small_units(0));
     check_gradient("kalman, Darcy", &|x| darcy.correction(x, &sigma, &at), &x, shape);

@@ -29,8 +29,7 @@ fn newton_solves_helmholtz_in_one_application() {
         let generator = Helmholtz { size, wave_number: k, alpha: 2.0, tau: 3.0, zero_border: true };
         let grid = generator.grid();
         let maker = SampleMaker::new(&generator, 5).unwrap();
-        let samples: Vec<f64> =
-            (0..2).flat_map(|i| maker.sample(Split::Train, i).unwrap()).map(f64::from).collect();
+        let samples: Vec<f64> = (0..2).flat_map(|i| maker.sample(Split::Train, i).unwrap()).map(f64::from).collect();
         let units = small_units(1);
         let truth = normalised(&samples, &units, grid.len());
         // Any solution with the right border is a start.
@@ -46,7 +45,8 @@ fn newton_solves_helmholtz_in_one_application() {
             .collect();
         let base = field(&start, [2, grid.rows, grid.cols]);
         for iterations in [1, 4] {
-            let direction = build::<NewtonDirection>(&helmholtz_law(k), &grid, &units, &solve_for("u", iterations)).unwrap();
+            let direction =
+                build::<NewtonDirection>(&helmholtz_law(k), &grid, &units, &solve_for("u", iterations)).unwrap();
             let v = to_vec_f64(direction.correction(&base, &[1.0; 2], &unlimited(2)));
             let (mut moved, mut expected) = (Vec::new(), Vec::new());
             for (i, v) in v.iter().enumerate() {
@@ -69,13 +69,11 @@ fn newton_solves_darcy_within_its_iterations() {
     for (size, length, modes, iterations, bound) in
         [(16, 0.2, 4, 10, 0.01), (32, 0.2, 16, 10, 0.05), (16, 0.2, 4, 40, 2e-3)]
     {
-        let generator =
-            |discretisation| Darcy { size: Size::Square(size), length, modes, flow: 10.0, discretisation };
+        let generator = |discretisation| Darcy { size: Size::Square(size), length, modes, flow: 10.0, discretisation };
         let mirrored = generator(Discretisation::Mirror);
         let grid = mirrored.grid();
         let maker = SampleMaker::new(&mirrored, 5).unwrap();
-        let samples: Vec<f64> =
-            (0..3).flat_map(|i| maker.sample(Split::Train, i).unwrap()).map(f64::from).collect();
+        let samples: Vec<f64> = (0..3).flat_map(|i| maker.sample(Split::Train, i).unwrap()).map(f64::from).collect();
         let units = small_units(0);
         let truth = normalised(&samples, &units, grid.len());
         let noise = normals(3, 4, truth.len());
@@ -108,8 +106,7 @@ fn a_wrong_configuration_is_named() {
         residual: Residuals::Many(vec![ResidualConfig { formula: "p".into(), region: Region::Border, weight: 1.0 }]),
         ..law.clone()
     };
-    let circle =
-        ConstraintConfig { residual: one("p^2 + K^2 - 1"), parameters: BTreeMap::new(), ..law.clone() };
+    let circle = ConstraintConfig { residual: one("p^2 + K^2 - 1"), parameters: BTreeMap::new(), ..law.clone() };
     let floored = |name: &str, floor: f64| {
         let floor = Some(BTreeMap::from([(name.to_string(), floor)]));
         let newton = NewtonConfig { floor, ..NewtonConfig::default() };

@@ -53,4 +53,3 @@ fn the_spectral_direction_is_its_dense_formula() {
         assert!(error < 1e-7, "sigma {sigma}: {error}");
     }
 }
-
