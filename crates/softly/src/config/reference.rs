@@ -215,7 +215,7 @@ mod tests {
             if places.is_empty() {
                 missing.push(path);
             } else {
-                let any = Value::from(serde_json::json!({ "anyOf": places }));
+                let any = serde_json::json!({ "anyOf": places });
                 unknown_keys(page, &any, inner, &path, missing);
             }
         }
