@@ -58,8 +58,8 @@ pub trait Algebra {
     /// The same number everywhere.
     fn number(&self, number: f64) -> Self::Value;
 
-    /// A constant field, row-major `[rows, cols]`. A program hands over the same allocation every time, so an interpreter
-    /// that keeps a clone may recognise it by its address.
+    /// A constant field, row-major `[rows, cols]`. A program hands over the same allocation every time, so an
+    /// interpreter that keeps a clone may recognise it by its address.
     fn array(&self, array: &Arc<[f64]>) -> Self::Value;
 
     /// A function of one value.

@@ -327,7 +327,10 @@ impl Compiler<'_> {
             (word.span(), Problem::BadWord { function, expected, found })
         };
         let (name, value) = (text(&word.name), word.value.as_ref().map(text));
-        let names: Vec<&str> = grid.axes.iter().map(|axis| axis.name.as_str()).collect();
+        let names: Vec<&str> = match &grid.axes[..] {
+            [] => vec!["a lone point has none"],
+            axes => axes.iter().map(|axis| axis.name.as_str()).collect(),
+        };
         let axis = || grid.find(name).ok_or_else(|| bad(format!("an axis of the grid ({})", names.join(" or "))));
         Ok(Typed::Scalar(match (call.function, values, value) {
             (Function::DivGrad, [k, p], None) if matches!(name, "harmonic" | "arithmetic") => {

@@ -21,11 +21,11 @@ pub enum Scheme {
     /// Fourth-order central differences, fourth-order one-sided ones at the two outermost points of each end.
     #[serde(rename = "one-sided-4")]
     OneSided4,
-    /// Central differences of a field mirrored at the ends: no flux. Nodes are mirrored at the end node, u₋₁ = u₁, cells
-    /// at the end of the domain, u₋₁ = u₀.
+    /// Central differences of a field mirrored at the ends: no flux. Nodes are mirrored at the end node, u₋₁ = u₁,
+    /// cells at the end of the domain, u₋₁ = u₀.
     Mirror,
-    /// Central differences of a field that is zero outside: u₋₁ = 0 beyond the end node; with cells the field is zero at
-    /// the end of the domain, u₋₁ = −u₀.
+    /// Central differences of a field that is zero outside: u₋₁ = 0 beyond the end node; with cells the field is zero
+    /// at the end of the domain, u₋₁ = −u₀.
     Zero,
     /// Central differences on a periodic axis.
     Periodic,

@@ -6,15 +6,16 @@
 //!
 //! Face i lies between points i and i+1, so that a field of n points and its n faces (the last one joins the ends of a
 //! periodic axis and is empty otherwise) both have length n. G differentiates from points to faces and D from faces to
-//! points; face(K) is the arithmetic mean, or the harmonic mean 2ab/(a+b) of both neighbours. The second part stands at the
-//! ends of the axis where a scheme has no flux to use.
+//! points; face(K) is the arithmetic mean, or the harmonic mean 2ab/(a+b) of both neighbours. The second part stands
+//! at the ends of the axis where a scheme has no flux to use.
 //!
-//! | scheme               | ends                                                                                    |
-//! |----------------------|-----------------------------------------------------------------------------------------|
-//! | mirror               | no flux through the ends; an end node has half a cell, which doubles its difference      |
-//! | zero                 | the flux to the zero outside, K as at the outermost point                                |
-//! | one-sided            | K p″ + K′ p′ with one-sided stencils at the outermost point (three points in fourth order) |
-//! | periodic, spectral   | none                                                                                    |
+//! | scheme             | ends                                                                                 |
+//! |--------------------|--------------------------------------------------------------------------------------|
+//! | mirror             | no flux through the ends; an end node has half a cell, which doubles its difference  |
+//! | zero               | the flux to the zero outside, K as at the outermost point                            |
+//! | one-sided-2        | K p″ + K′ p′ with one-sided stencils at the outermost point                          |
+//! | one-sided-4        | the same at the three outermost points                                               |
+//! | periodic, spectral | none                                                                                 |
 //!
 //! The order is the scheme's own with the arithmetic mean (fourth-order and trigonometric interpolation to faces), two
 //! with the harmonic mean.
@@ -81,8 +82,8 @@ impl Matrix {
         Self::new(rows, 1.0)
     }
 
-    /// From points to faces: the value at the face's second neighbour i+1; at an empty face the first neighbour's, which
-    /// keeps means of both finite.
+    /// From points to faces: the value at the face's second neighbour i+1; at an empty face the first neighbour's,
+    /// which keeps means of both finite.
     pub(crate) fn face_ahead(scheme: Scheme, axis: &Axis) -> Self {
         let n = axis.nodes;
         let ahead = |i: usize| {
@@ -97,8 +98,8 @@ impl Matrix {
         Self::new((0..n).map(|i| vec![(ahead(i), 1.0)]), 1.0)
     }
 
-    /// D, from faces to points: −W⁻¹Gᵀ, with W = ½ for the half cells of end nodes under `mirror` and 1 elsewhere; empty
-    /// rows where the one-sided expansion stands.
+    /// D, from faces to points: −W⁻¹Gᵀ, with W = ½ for the half cells of end nodes under `mirror` and 1 elsewhere;
+    /// empty rows where the one-sided expansion stands.
     pub(crate) fn face_divergence(scheme: Scheme, axis: &Axis) -> Self {
         let n = axis.nodes;
         let half_cells = scheme == Scheme::Mirror && axis.placement == Placement::Nodes;
@@ -149,8 +150,8 @@ fn face_row(stencil: &[f64], scheme: Scheme, i: usize, axis: &Axis) -> Vec<(usiz
 
 /// Value or slope at face `i` of the trigonometric polynomial through n values with unit spacing.
 ///
-/// The polynomial through a single 1 is S(x) = sin(πx) / (n tan(πx/n)) for even n and sin(πx) / (n sin(πx/n)) for odd n;
-/// half-way between points sin(πx) = ±1 and cos(πx) = 0.
+/// The polynomial through a single 1 is S(x) = sin(πx) / (n tan(πx/n)) for even n and sin(πx) / (n sin(πx/n)) for odd
+/// n; half-way between points sin(πx) = ±1 and cos(πx) = 0.
 fn spectral_face_row(i: usize, n: usize, slope: bool) -> Vec<(usize, f64)> {
     let size = n as f64;
     let entry = |j: usize| {

@@ -4,23 +4,23 @@
 //! `div(grad(p))` applies first-derivative matrices twice. What does not depend on a field or a run-time parameter is
 //! computed once, when the formula is compiled.
 //!
-//! | written                            | means                                                                      |
-//! |------------------------------------|----------------------------------------------------------------------------|
-//! | `x`, `t`, …, `pi`                  | the coordinate along the axis of that name; π                               |
-//! | `a + b`, `a - b`, `a*b`, `a/b`     | arithmetic, at every point                                                 |
-//! | `a^b`                              | a power; products for small integers b, e^(b ln a) with a > 0 if b varies    |
-//! | `a < b`, `<=`, `>`, `>=`, `==`, `!=` | 1 or 0; for constants only                                               |
-//! | `sqrt exp log sin cos tanh`        | functions of one number                                                    |
-//! | `abs(a)`                           | its slope is the sign of a, and 0 at 0                                     |
-//! | `sign(a)`, `heaviside(a)`          | −1, 0 or 1; 1 where a ≥ 0, else 0; their slope is 0                         |
-//! | `min(a, b)`, `max(a, b)`           | of finite numbers; the slope is the chosen one's, the first one's at ties   |
-//! | `dx(u)`, `dxx(u)`, `dtx(u)`        | derivatives along the axes x and t; a mixed one is `dt(dx(u))`              |
-//! | `laplacian(u)`                     | sum of the second derivatives along the axes of space (all but t)           |
-//! | `grad(u)`, `div(v)`, `dot(v, w)`   | vectors over the axes of space                                             |
-//! | `divgrad(K, u)`                    | ∇·(K∇u) over the axes of space as a difference of fluxes, see [`crate::flux`] |
-//! | `divgrad(K, u, harmonic)`          | the same with harmonic means of K, which must be positive                   |
-//! | `mean(u)`, `mean(u, x)`            | the mean over the domain, or over one axis, at every point                  |
-//! | `at(u, t=first)`, `t=last`, `t=3`  | the value at an end or index (from 0) of an axis, at every point            |
+//! | written                              | means                                                                     |
+//! |--------------------------------------|---------------------------------------------------------------------------|
+//! | `x`, `t`, …, `pi`                    | the coordinate along the axis of that name; π                             |
+//! | `a + b`, `a - b`, `a*b`, `a/b`       | arithmetic, at every point                                                |
+//! | `a^b`                                | a power; products for small integers b, e^(b ln a) with a > 0 if b varies |
+//! | `a < b`, `<=`, `>`, `>=`, `==`, `!=` | 1 or 0; for constants only                                                |
+//! | `sqrt exp log sin cos tanh`          | functions of one number                                                   |
+//! | `abs(a)`                             | its slope is the sign of a, and 0 at 0                                    |
+//! | `sign(a)`, `heaviside(a)`            | −1, 0 or 1; 1 where a ≥ 0, else 0; their slope is 0                       |
+//! | `min(a, b)`, `max(a, b)`             | of finite numbers; the slope is the chosen one's, the first's at ties     |
+//! | `dx(u)`, `dxx(u)`, `dtx(u)`          | derivatives along the axes x and t; a mixed one is `dt(dx(u))`            |
+//! | `laplacian(u)`                       | sum of the second derivatives along the axes of space (all but t)         |
+//! | `grad(u)`, `div(v)`, `dot(v, w)`     | vectors over the axes of space                                            |
+//! | `divgrad(K, u)`                      | ∇·(K∇u) over the axes of space by fluxes, see [`crate::flux`]             |
+//! | `divgrad(K, u, harmonic)`            | the same with harmonic means of K, which must be positive                 |
+//! | `mean(u)`, `mean(u, x)`              | the mean over the domain, or over one axis, at every point                |
+//! | `at(u, t=first)`, `t=last`, `t=3`    | the value at an end or index (from 0) of an axis, at every point          |
 //!
 //! ```
 //! use softly_pde::algebra::{F64Algebra, Value};
@@ -61,7 +61,7 @@ pub struct Symbols {
     pub fields: Vec<String>,
     /// How derivatives are taken along each axis.
     pub schemes: [Scheme; 2],
-    /// How they are taken instead where the argument is just this field (or parameter), as in `dx(p)` or `divgrad(K, p)`.
+    /// How they are taken instead where the (last) argument is just this field or parameter: `dx(p)`, `divgrad(K, p)`.
     pub field_schemes: BTreeMap<String, [Scheme; 2]>,
     /// Names with a meaning of their own.
     pub parameters: BTreeMap<String, Parameter>,

@@ -95,7 +95,7 @@ pub enum Problem {
     #[error("function `{0}` has no arguments here")]
     FunctionWithoutArguments(String),
     /// Too many or too few arguments.
-    #[error("`{function}` takes {} argument{} (found {found})", count(*.expected), if *.expected == [1, 1] { "" } else { "s" })]
+    #[error("`{function}` takes {} (found {found})", count(*.expected))]
     ArgumentCount {
         /// The function.
         function: String,
@@ -203,9 +203,13 @@ impl Problem {
     }
 }
 
-/// `2`, or `2 or 3`.
+/// `1 argument`, `2 arguments` or `2 or 3 arguments`.
 fn count([fewest, most]: [usize; 2]) -> String {
-    if fewest == most { fewest.to_string() } else { format!("{fewest} or {most}") }
+    match (fewest == most, most) {
+        (true, 1) => "1 argument".into(),
+        (true, _) => format!("{most} arguments"),
+        (false, _) => format!("{fewest} or {most} arguments"),
+    }
 }
 
 /// Characters of the formula shown on either side of the offending place.

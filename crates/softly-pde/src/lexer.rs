@@ -122,7 +122,7 @@ fn word_length(text: &str) -> usize {
     text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len())
 }
 
-/// Bytes of the number that `text` begins with, and of everything glued to it, so that `2x` and `1.2.3` are bad numbers.
+/// Bytes of the number that `text` begins with, and of everything glued to it: `2x` and `1.2.3` are bad numbers.
 fn number_length(text: &str) -> usize {
     let mut length = 0;
     loop {

@@ -19,8 +19,8 @@ enum Op {
 
 /// A residual, compiled: it maps the values of its inputs to a scalar field.
 ///
-/// Inputs are all fields in their order, then all run-time parameters in theirs, used or not: programs compiled from the
-/// same [`Symbols`](crate::formula::Symbols) take the same inputs.
+/// Inputs are all fields in their order, then all run-time parameters in theirs, used or not: programs compiled from
+/// the same [`Symbols`](crate::formula::Symbols) take the same inputs.
 #[derive(Debug, Clone)]
 pub struct Program {
     ops: Vec<Op>,
@@ -164,8 +164,8 @@ impl Program {
         tangents.swap_remove(self.output)
     }
 
-    /// The slope of an operation by each of its operands that depends on a field. This is all that tangents and adjoints
-    /// know about the operations.
+    /// The slope of an operation by each of its operands that varies. Tangents and adjoints know nothing else about the
+    /// operations.
     fn slopes<A: Algebra>(&self, algebra: &A, tape: &Tape<A::Value>, index: usize) -> Vec<(usize, Slope<A::Value>)> {
         let value = |i: usize| &tape.values[i];
         let number = |number| algebra.number(number);

@@ -24,11 +24,11 @@ pub struct SpectrumError {
 /// Power of a field in its waves, summed over rings `|k| = L √(p²/L₀² + q²/L₁²)` rounded to whole numbers, for waves of
 /// `p` and `q` half waves along the axes of lengths `L₀` and `L₁` and the longer side `L` of the domain.
 ///
-/// Along an axis with ends the waves are the cosines `cos(π p x̂)`, `x̂` running from 0 at the first to 1 at the last end of
-/// the domain, along a periodic axis sines and cosines of whole periods (even `p`).
+/// Along an axis with ends the waves are the cosines `cos(π p x̂)`, `x̂` running from 0 at the first to 1 at the last
+/// end of the domain, along a periodic axis sines and cosines of whole periods (even `p`).
 ///
-/// Ring `k` holds the waves of `k` half waves along the longer side. A wave of both directions and amplitude `a` has the
-/// power `a²/4`, one along an axis `a²/2`, a constant `a²`, so that all powers add up to the mean of `f²` (with the
+/// Ring `k` holds the waves of `k` half waves along the longer side. A wave of both directions and amplitude `a` has
+/// the power `a²/4`, one along an axis `a²/2`, a constant `a²`, so that all powers add up to the mean of `f²` (with the
 /// weights of [`Grid::weights`]). Rings that the grid resolves in some directions only are left out.
 pub struct RadialSpectrum {
     rows: usize,
@@ -120,7 +120,7 @@ impl Waves {
 
     /// The factor from the square of coefficient `p` of `n` to the wave's mean square.
     fn weight(&self, p: usize, n: usize) -> f64 {
-        // The transform sums over n points (n - 1 intervals): a coefficient is 2/n of that, its mean square a half; both
+        // The transform sums over the points: a coefficient is 2 / intervals of that, its mean square a half; both
         // factors are 1 for the constant and for a wave that changes sign from point to point.
         let (intervals, alternates) = match self {
             Waves::Nodes(_) => (n - 1, p == n - 1),

@@ -13,7 +13,8 @@ use crate::nearest::nearest;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(
     untagged,
-    expecting = "expected a stencil or one per axis: one-sided-2, one-sided-4, mirror, zero, periodic, periodic-4 or spectral"
+    expecting = "expected a stencil (one-sided-2, one-sided-4, mirror, zero, periodic, periodic-4 or spectral) or one \
+                 per axis, such as { t = \"one-sided-2\", x = \"periodic\" }"
 )]
 pub enum Stencil {
     /// One scheme for all axes.
@@ -24,7 +25,7 @@ pub enum Stencil {
 
 /// A stencil for an axis that the grid does not have.
 #[derive(Debug, Clone, PartialEq, Error)]
-#[error("there is no axis `{axis}`, {}", if known.is_empty() { "a lone point has none".to_owned() } else { format!("the axes are {}", known.join(" and ")) })]
+#[error("there is no axis `{axis}`: the grid has {}", if known.is_empty() { "none".into() } else { known.join(" and ") })]
 pub struct StencilError {
     /// The axis.
     pub axis: String,
@@ -89,7 +90,7 @@ mod tests {
         assert_eq!(spectral.schemes(&grid, defaults), Ok([Scheme::OneSided2, Scheme::Spectral]));
         let wrong = Stencil::PerAxis([("X".into(), Scheme::Spectral)].into());
         let error = wrong.schemes(&grid, defaults).unwrap_err();
-        assert_eq!(error.to_string(), "there is no axis `X`, the axes are t and x");
+        assert_eq!(error.to_string(), "there is no axis `X`: the grid has t and x");
         assert_eq!(error.hint().as_deref(), Some("did you mean `x`?"));
         assert_eq!(default_schemes(&Grid::point()), [Scheme::OneSided2; 2]);
     }

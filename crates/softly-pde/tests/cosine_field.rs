@@ -56,6 +56,10 @@ fn errors_say_what_was_expected() {
         assert!(matches!(error(&grid, alpha, tau), CosineFieldError::BadParameters { .. }), "{alpha}, {tau}");
     }
     assert!(matches!(error(&Grid::unit(0, 4), 2.0, 3.0), CosineFieldError::Grid(GridError::NodeCount { .. })));
+    let periodic = Grid { axes: vec![Axis::new("x", 6, 0.0, 1.0).periodic(), Axis::new("y", 5, 0.0, 1.0).cells()] };
+    let found = error(&periodic, 2.0, 3.0).to_string();
+    assert_eq!(found, "axis `x`: this random field cannot use a periodic axis");
+    assert_eq!(CosineField::new(&Grid::point(), 2.0, 3.0, false).unwrap().combine(&[1.0]), Ok(vec![0.0]));
     let field = CosineField::new(&grid, 2.0, 3.0, false).unwrap();
     assert_eq!(field.combine(&[0.0; 29]), Err(CosineFieldError::WrongLength { expected: 30, found: 29 }));
 }

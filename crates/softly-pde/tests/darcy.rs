@@ -176,6 +176,10 @@ fn errors_say_what_and_where() {
         Err(DarcyError::Grid(GridError::Ends { .. }))
     ));
 
+    let cells = Grid { axes: vec![Axis::new("x", 8, 0.0, 1.0), Axis::new("y", 8, 0.0, 1.0).cells()] };
+    let error = DarcySolver::new(&cells, Discretisation::Mirror).err().unwrap();
+    assert_eq!(error.to_string(), "axis `y`: the Darcy solver cannot use cells");
+
     let grid = Grid::unit(8, 10);
     let solver = DarcySolver::new(&grid, Discretisation::Mirror).unwrap();
     let (k, f) = (vec![1.0; 80], corner_source(&grid, 1.0));

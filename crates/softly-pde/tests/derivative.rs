@@ -34,8 +34,7 @@ fn promised(scheme: Scheme) -> f64 {
 /// A function, its first and its second derivative.
 type Known = [fn(f64) -> f64; 3];
 
-/// Pressure-like functions of an angle that obey what each scheme assumes beyond the ends (at 0 and π), and functions that
-/// are even there for K.
+/// Functions of an angle for p and for K that obey what each scheme assumes beyond the ends, at 0 and π.
 fn known(scheme: Scheme) -> (Known, Known) {
     let smooth: Known = [|s| s.sin() + 0.1 * s.exp(), |s| s.cos() + 0.1 * s.exp(), |s| 0.1 * s.exp() - s.sin()];
     let even: Known =

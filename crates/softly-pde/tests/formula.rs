@@ -319,8 +319,8 @@ fn schemes_must_fit_their_axes() {
     symbols.schemes = [Scheme::Periodic, Scheme::Mirror];
     assert_eq!(
         compile("1 + dt(u)", &symbols).unwrap_err().to_string(),
-        "`dt`: stencil `periodic` is for periodic axes, and axis `t` is not periodic at column 5\n  1 + dt(u)\n      ^^\n\
-         hint: mark the axis `periodic = true` if the data are, or use stencil = { t = \"one-sided-2\" }"
+        "`dt`: stencil `periodic` is for periodic axes, and axis `t` is not periodic at column 5\n  \
+         1 + dt(u)\n      ^^\nhint: mark the axis `periodic = true` if the data are, or use stencil = { t = \"one-sided-2\" }"
     );
     for text in ["dx(u)", "dxx(u)", "laplacian(u)", "grad(u)", "divgrad(u, u)", "divgrad(u, u, harmonic)"] {
         let error = compile(text, &symbols).unwrap_err();
@@ -397,6 +397,8 @@ fn means_and_values_elsewhere_are_exact() {
     // A point has no axes to average over.
     let point = self::symbols(Grid::point(), &["u"]);
     assert_eq!(run("mean(u^2)", &point, &[&[3.0]]), [9.0]);
+    let error = compile("mean(u, x)", &point).unwrap_err().to_string();
+    assert!(error.starts_with("`mean` expects an axis of the grid (a lone point has none) here, found `x`"), "{error}");
 }
 
 #[test]

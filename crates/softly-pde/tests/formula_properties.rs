@@ -10,9 +10,9 @@ use softly_pde::grid::{Axis, Grid, Placement};
 use softly_pde::operator::Operator;
 use softly_pde::program::Program;
 
-/// Scalar formulas of the fields p and q, the run-time parameter r and constants c and a; `@0` and `@1` stand for the names
-/// of the axes. Functions get arguments where they are smooth, so that finite differences can be trusted: steps and kinks
-/// lie between points of either side.
+/// Scalar formulas of the fields p and q, the run-time parameter r and constants c and a; `@0` and `@1` stand for the
+/// names of the axes. Functions get arguments where they are smooth, so that finite differences can be trusted: steps
+/// and kinks lie between points of either side.
 fn scalar(depth: u32) -> BoxedStrategy<String> {
     let leaf = prop_oneof![
         4 => Just("p".to_owned()),
@@ -376,8 +376,8 @@ proptest! {
     #[test]
     fn no_formula_like_text_panics(words in prop::collection::vec(prop::sample::select(vec![
         "p", "x", "pi", "1", "1e", ".", "-", "+", "*", "/", "^", "(", ")", ",", "<", "==", "=", "sin", "sin(", "dot(",
-        "grad(", "div(", "dx(", "max(", " ", "é", "\0", "{", "2.5", "q", "\n", "at(", "mean(", "divgrad(", "x=", "first",
-        ", x", ", harmonic", "1e19", "heaviside(", "dxy(",
+        "grad(", "div(", "dx(", "max(", " ", "é", "\0", "{", "2.5", "q", "\n", "at(", "mean(", "x=", "first",
+        "divgrad(", ", x", ", harmonic", "1e19", "heaviside(", "dxy(",
     ]), 0..12)) {
         let text: String = words.concat();
         let symbols = Symbols { fields: vec!["p".into()], ..Symbols::new(Grid::unit(4, 4)) };

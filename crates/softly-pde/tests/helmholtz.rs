@@ -120,6 +120,9 @@ fn errors_say_what_and_where() {
         HelmholtzError::Grid(GridError::Ends { axis: "y".into(), first: 1.0, last: 1.0 })
     );
 
+    let periodic = Grid { axes: vec![Axis::new("z", 5, 0.0, 1.0).periodic(), Axis::new("y", 4, 0.0, 1.0)] };
+    assert_eq!(error(&periodic, 1.0).to_string(), "axis `z`: the Helmholtz solver cannot use a periodic axis");
+
     let solver = HelmholtzSolver::new(&grid, 1.0).unwrap();
     assert_eq!(solver.solve(&[1.0; 19]), Err(HelmholtzError::WrongLength { expected: 20, found: 19 }));
     let mut source = vec![1.0; 20];

@@ -127,6 +127,12 @@ fn errors_say_what_was_expected() {
         KarhunenLoeve::new(&Grid::unit(0, 3), 0.1, 1),
         Err(KarhunenLoeveError::Grid(GridError::NodeCount { .. }))
     ));
+    let periodic = Grid { axes: vec![Axis::new("x", 6, 0.0, 1.0), Axis::new("y", 5, 0.0, 1.0).periodic()] };
+    assert!(matches!(
+        KarhunenLoeve::new(&periodic, 0.1, 1),
+        Err(KarhunenLoeveError::Grid(GridError::Unsuitable { periodic: true, .. }))
+    ));
+    assert_eq!(KarhunenLoeve::new(&Grid::point(), 0.1, 1).unwrap().eigenvalues().len(), 1);
     let field = KarhunenLoeve::new(&grid, 0.1, 3).unwrap();
     assert_eq!(field.combine(&[1.0; 4]), Err(KarhunenLoeveError::WrongLength { expected: 3, found: 4 }));
 }
@@ -136,7 +142,8 @@ proptest! {
 
     #[test]
     fn modes_are_eigenvectors_of_any_grid(
-        rows in 1_usize..14, cols in 1_usize..14, height in 0.2..3.0_f64, length in 0.01..3.0_f64, share in 0.0..1.0_f64,
+        rows in 1_usize..14, cols in 1_usize..14, height in 0.2..3.0_f64, length in 0.01..3.0_f64,
+        share in 0.0..1.0_f64,
     ) {
         let grid = Grid { axes: vec![Axis::new("x", rows, 0.0, height), Axis::new("y", cols, 0.0, 1.0)] };
         let modes = 1 + (share * (grid.len() - 1) as f64) as usize;
