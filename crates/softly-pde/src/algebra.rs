@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::derivative::{Matrix, Order, Scheme};
-use crate::grid::{Axis, Grid};
+use crate::grid::Grid;
+use crate::matrix::Matrix;
+use crate::operator::Operator;
 
 /// A function of one number, applied at every node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,6 +19,8 @@ pub enum Unary {
     Abs,
     /// −1, 0 or 1 as x is negative, zero or positive: the slope of |x|. Its own slope is 0 everywhere.
     Sign,
+    /// 1 for x ≥ 0, else 0. Its slope is 0 everywhere.
+    Heaviside,
     /// eˣ
     Exp,
     /// Natural logarithm.
@@ -43,24 +46,6 @@ pub enum Binary {
     Div,
 }
 
-/// Which matrix a derivative applies, and along which axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Derivative {
-    /// Stencil and boundary rule.
-    pub scheme: Scheme,
-    /// First or second derivative.
-    pub order: Order,
-    /// The axis that the matrix acts along.
-    pub axis: Axis,
-}
-
-impl Derivative {
-    /// The matrix on `grid`, `[n, n]` for n nodes along the axis.
-    pub fn matrix(&self, grid: &Grid) -> Matrix {
-        Matrix::on_grid(self.scheme, self.order, grid, self.axis)
-    }
-}
-
 /// An interpreter: what values are and how to compute with them.
 ///
 /// A value is a scalar (one number, perhaps one per sample) or a field on the grid; every operation accepts any mix and
@@ -73,8 +58,8 @@ pub trait Algebra {
     /// The same number everywhere.
     fn number(&self, number: f64) -> Self::Value;
 
-    /// A constant field, row-major `[rows, cols]`. A program hands over the same allocation every time, so an interpreter
-    /// that keeps a clone may recognise it by its address.
+    /// A constant field, row-major `[rows, cols]`. A program hands over the same allocation every time, so an
+    /// interpreter that keeps a clone may recognise it by its address.
     fn array(&self, array: &Arc<[f64]>) -> Self::Value;
 
     /// A function of one value.
@@ -92,8 +77,8 @@ pub trait Algebra {
     /// max(x, floor), with slope 0 where the floor holds.
     fn at_least(&self, x: &Self::Value, floor: f64) -> Self::Value;
 
-    /// The derivative matrix, or its transpose, applied to `x` along the matrix' axis.
-    fn derivative(&self, x: &Self::Value, derivative: Derivative, transposed: bool) -> Self::Value;
+    /// The operator's matrix, or its transpose, applied to `x` along the operator's axis.
+    fn apply(&self, x: &Self::Value, operator: Operator, transposed: bool) -> Self::Value;
 }
 
 /// A scalar or a field of `f64`. Equal when every bit is, so equal constants can be found by hashing.
@@ -170,7 +155,7 @@ impl Hash for Value {
 pub struct F64Algebra {
     grid: Grid,
     /// Matrices are made when first used; the flag says whether transposed.
-    matrices: Mutex<HashMap<(Derivative, bool), Arc<Matrix>>>,
+    matrices: Mutex<HashMap<(Operator, bool), Arc<Matrix>>>,
 }
 
 impl F64Algebra {
@@ -184,10 +169,10 @@ impl F64Algebra {
         &self.grid
     }
 
-    fn matrix(&self, derivative: Derivative, transposed: bool) -> Arc<Matrix> {
+    fn matrix(&self, operator: Operator, transposed: bool) -> Arc<Matrix> {
         let mut matrices = self.matrices.lock().unwrap_or_else(PoisonError::into_inner);
-        let matrix = matrices.entry((derivative, transposed)).or_insert_with(|| {
-            let matrix = derivative.matrix(&self.grid);
+        let matrix = matrices.entry((operator, transposed)).or_insert_with(|| {
+            let matrix = operator.matrix(&self.grid);
             Arc::new(if transposed { matrix.transposed() } else { matrix })
         });
         matrix.clone()
@@ -211,6 +196,7 @@ impl Algebra for F64Algebra {
             Unary::Sqrt => x.map(f64::sqrt),
             Unary::Abs => x.map(f64::abs),
             Unary::Sign => x.map(|x| if x == 0.0 { 0.0 } else { x.signum() }),
+            Unary::Heaviside => x.map(|x| f64::from(x >= 0.0)),
             Unary::Exp => x.map(f64::exp),
             Unary::Log => x.map(f64::ln),
             Unary::Sin => x.map(f64::sin),
@@ -236,8 +222,8 @@ impl Algebra for F64Algebra {
         x.map(|x| x.max(floor))
     }
 
-    fn derivative(&self, x: &Value, derivative: Derivative, transposed: bool) -> Value {
-        let Grid { rows, cols, .. } = self.grid;
-        self.matrix(derivative, transposed).apply(derivative.axis, &x.broadcast(rows * cols), rows, cols).into()
+    fn apply(&self, x: &Value, operator: Operator, transposed: bool) -> Value {
+        let (rows, cols) = (self.grid.rows(), self.grid.cols());
+        self.matrix(operator, transposed).apply(operator.axis, &x.broadcast(rows * cols), rows, cols).into()
     }
 }

@@ -8,18 +8,15 @@ use rand_distr::{Distribution, StandardNormal};
 use rustdct::{DctPlanner, TransformType2And3};
 use thiserror::Error;
 
-use crate::grid::Grid;
+use crate::grid::{AxisId, Grid, GridError};
 use crate::transpose::transpose;
 
 /// Why a cosine field could not be made.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum CosineFieldError {
-    /// The grid has no nodes or its ends are not finite and ascending.
-    #[error("a random field needs nodes between finite, ascending ends, found {grid:?}")]
-    BadGrid {
-        /// The grid.
-        grid: Grid,
-    },
+    /// Axes that the field cannot live on.
+    #[error(transparent)]
+    Grid(#[from] GridError),
     /// A parameter out of range.
     #[error(
         "alpha must be finite and tau positive and finite with representable powers, found alpha {alpha}, tau {tau}"
@@ -58,15 +55,12 @@ pub struct CosineField {
 impl CosineField {
     /// The field on `grid`; `zero_border` sets the outermost ring of nodes to zero.
     pub fn new(grid: &Grid, alpha: f64, tau: f64, zero_border: bool) -> Result<Self, CosineFieldError> {
-        let Grid { rows, cols, .. } = *grid;
-        let ascending = |[first, last]: [f64; 2]| first.is_finite() && last.is_finite() && first < last;
-        if grid.is_empty() || !ascending(grid.x) || !ascending(grid.y) {
-            return Err(CosineFieldError::BadGrid { grid: grid.clone() });
-        }
-        let frequency = |k: usize, [first, last]: [f64; 2]| PI * k as f64 / (last - first);
+        let (rows, cols) = (grid.rows(), grid.cols());
+        grid.check_for("this random field", |axis| !axis.periodic)?;
+        let frequency = |k: usize, axis| PI * k as f64 / grid.length(axis);
         let scale = |k: usize| if k == 0 { 2.0 } else { 2.0_f64.sqrt() };
         let amplitude = |(p, q): (usize, usize)| {
-            let square = frequency(p, grid.x).powi(2) + frequency(q, grid.y).powi(2);
+            let square = frequency(p, AxisId::Rows).powi(2) + frequency(q, AxisId::Cols).powi(2);
             scale(p) * scale(q) * tau.powf(alpha - 1.0) * (square + tau * tau).powf(-0.5 * alpha)
         };
         let mut amplitudes: Vec<f64> = (0..grid.len()).map(|node| amplitude((node / cols, node % cols))).collect();

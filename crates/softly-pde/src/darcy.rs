@@ -16,8 +16,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::derivative::{Matrix, Order, Scheme};
-use crate::grid::{Axis, Grid};
+use crate::derivative::{Order, Scheme};
+use crate::grid::{Axis, AxisId, Grid, GridError};
+use crate::matrix::Matrix;
 
 /// Fewest nodes along each axis that the solver accepts.
 pub const MIN_NODES: usize = 8;
@@ -76,14 +77,9 @@ pub enum DarcyError {
         /// Nodes along y.
         cols: usize,
     },
-    /// The grid's ends are not finite or do not ascend.
-    #[error("the grid's ends must be finite and ascending, found x {x:?} and y {y:?}")]
-    BadDomain {
-        /// Ends along x.
-        x: [f64; 2],
-        /// Ends along y.
-        y: [f64; 2],
-    },
+    /// Axes that the solver cannot use.
+    #[error(transparent)]
+    Grid(#[from] GridError),
     /// A field does not have one value per node.
     #[error("{field} must have one value for each of the {expected} nodes, found {found} values")]
     WrongLength {
@@ -142,10 +138,10 @@ pub fn corner_source(grid: &Grid, strength: f64) -> Vec<f64> {
     let high = |i: usize, n: usize| 8 * (n - 1 - i) < n;
     let mut source = vec![0.0; grid.len()];
     for (node, value) in source.iter_mut().enumerate() {
-        let (row, col) = (node / grid.cols, node % grid.cols);
-        if low(row, grid.rows) && low(col, grid.cols) {
+        let (row, col) = (node / grid.cols(), node % grid.cols());
+        if low(row, grid.rows()) && low(col, grid.cols()) {
             *value = strength;
-        } else if high(row, grid.rows) && high(col, grid.cols) {
+        } else if high(row, grid.rows()) && high(col, grid.cols()) {
             *value = -strength;
         }
     }
@@ -165,10 +161,10 @@ pub fn residual(
     check_finite(grid, "pressure", pressure)?;
     check_finite(grid, "source", source)?;
     let apply = |scheme, order, axis, field| {
-        Matrix::on_grid(scheme, order, grid, axis).apply(axis, field, grid.rows, grid.cols)
+        Matrix::on_grid(scheme, order, grid, axis).apply(axis, field, grid.rows(), grid.cols())
     };
     let mut residual = source.to_vec();
-    for axis in [Axis::X, Axis::Y] {
+    for axis in AxisId::BOTH {
         let first = apply(discretisation.pressure_scheme(), Order::First, axis, pressure);
         let second = apply(discretisation.pressure_scheme(), Order::Second, axis, pressure);
         let slope = apply(Scheme::OneSided2, Order::First, axis, permeability);
@@ -184,12 +180,12 @@ pub fn residual(
 pub fn boundary_residual(grid: &Grid, pressure: &[f64]) -> Result<[Vec<f64>; 2], DarcyError> {
     check_grid(grid)?;
     check_finite(grid, "pressure", pressure)?;
-    Ok([Axis::X, Axis::Y].map(|axis| {
+    Ok(AxisId::BOTH.map(|axis| {
         let mut outward = Matrix::on_grid(Scheme::OneSided2, Order::First, grid, axis);
         let last = outward.size() - 1;
         outward.rows[0].iter_mut().for_each(|(_, v)| *v = -*v);
         outward.rows[1..last].iter_mut().for_each(Vec::clear);
-        outward.apply(axis, pressure, grid.rows, grid.cols)
+        outward.apply(axis, pressure, grid.rows(), grid.cols())
     }))
 }
 
@@ -247,7 +243,7 @@ impl DarcySolver {
         pattern.dedup();
         let slot = |place| pattern.binary_search(place).expect("every product is part of the pattern");
         let slots = products.iter().map(slot).collect();
-        let centre = (grid.rows / 2) * grid.cols + grid.cols / 2;
+        let centre = (grid.rows() / 2) * grid.cols() + grid.cols() / 2;
         let pinned_slot = slot(&(centre, centre));
 
         let n = grid.len();
@@ -276,8 +272,7 @@ impl DarcySolver {
         .expect("memory for the factorisation's pattern");
         Ok(Self {
             grid: grid.clone(),
-            permeability_slopes: [Axis::X, Axis::Y]
-                .map(|axis| Matrix::on_grid(Scheme::OneSided2, Order::First, grid, axis)),
+            permeability_slopes: AxisId::BOTH.map(|axis| Matrix::on_grid(Scheme::OneSided2, Order::First, grid, axis)),
             rows,
             normal,
             slots,
@@ -365,8 +360,8 @@ impl DarcySolver {
 
     /// Fills in the coefficients of `A` and the values of `AᵀA`, the latter with one node pinned.
     fn assemble(&self, permeability: &[f64], coefficients: &mut [f64], normal: &mut [f64]) {
-        let [slope_x, slope_y] = [(Axis::X, 0), (Axis::Y, 1)].map(|(axis, k): (Axis, usize)| {
-            self.permeability_slopes[k].apply(axis, permeability, self.grid.rows, self.grid.cols)
+        let [slope_x, slope_y] = AxisId::BOTH.map(|axis| {
+            self.permeability_slopes[axis as usize].apply(axis, permeability, self.grid.rows(), self.grid.cols())
         });
         normal.fill(0.0);
         let mut slots = self.slots.iter();
@@ -413,9 +408,9 @@ fn pairs(row: &[Entry]) -> impl Iterator<Item = (usize, usize)> + use<> {
 /// The rows of `A`: one per node, then the boundary condition of [`Discretisation::OneSided`].
 fn system_rows(grid: &Grid, discretisation: Discretisation) -> Vec<Vec<Entry>> {
     let matrix = |order, axis| Matrix::on_grid(discretisation.pressure_scheme(), order, grid, axis);
-    let [first_x, first_y] = [Axis::X, Axis::Y].map(|axis| matrix(Order::First, axis));
-    let [second_x, second_y] = [Axis::X, Axis::Y].map(|axis| matrix(Order::Second, axis));
-    let cols = grid.cols;
+    let [first_x, first_y] = AxisId::BOTH.map(|axis| matrix(Order::First, axis));
+    let [second_x, second_y] = AxisId::BOTH.map(|axis| matrix(Order::Second, axis));
+    let cols = grid.cols();
     let mut rows: Vec<Vec<Entry>> = Vec::with_capacity(grid.len());
     for node in 0..grid.len() {
         let (i, j) = (node / cols, node % cols);
@@ -437,12 +432,12 @@ fn system_rows(grid: &Grid, discretisation: Discretisation) -> Vec<Vec<Entry>> {
     }
     if discretisation == Discretisation::OneSided {
         let entry = |node, coefficient| Entry { node, laplacian: coefficient, dx: 0.0, dy: 0.0 };
-        for i in [0, grid.rows - 1] {
+        for i in [0, grid.rows() - 1] {
             rows.extend((0..cols).map(|j| first_x.rows[i].iter().map(|&(k, v)| entry(k * cols + j, v)).collect()));
         }
         for j in [0, cols - 1] {
             let side = &first_y.rows[j];
-            rows.extend((0..grid.rows).map(|i| side.iter().map(|&(k, v)| entry(i * cols + k, v)).collect()));
+            rows.extend((0..grid.rows()).map(|i| side.iter().map(|&(k, v)| entry(i * cols + k, v)).collect()));
         }
         // Mirrored stencils list their nodes in descending order.
         rows[grid.len()..].iter_mut().for_each(|row| row.sort_unstable_by_key(|entry| entry.node));
@@ -484,7 +479,7 @@ fn elimination_order(grid: &Grid) -> Vec<usize> {
         }
     }
     let mut order = Vec::with_capacity(grid.len());
-    dissect(grid.cols, [0, grid.rows], [0, grid.cols], &mut order);
+    dissect(grid.cols(), [0, grid.rows()], [0, grid.cols()], &mut order);
     order
 }
 
@@ -494,9 +489,9 @@ fn trapezoid_mean(grid: &Grid, field: &[f64]) -> f64 {
     let sum: f64 = field
         .iter()
         .enumerate()
-        .map(|(node, v)| weight(node / grid.cols, grid.rows) * weight(node % grid.cols, grid.cols) * v)
+        .map(|(node, v)| weight(node / grid.cols(), grid.rows()) * weight(node % grid.cols(), grid.cols()) * v)
         .sum();
-    sum / ((grid.rows - 1) * (grid.cols - 1)) as f64
+    sum / ((grid.rows() - 1) * (grid.cols() - 1)) as f64
 }
 
 fn largest(values: &[f64]) -> f64 {
@@ -505,12 +500,9 @@ fn largest(values: &[f64]) -> f64 {
 }
 
 fn check_grid(grid: &Grid) -> Result<(), DarcyError> {
-    if grid.rows < MIN_NODES || grid.cols < MIN_NODES {
-        return Err(DarcyError::GridTooSmall { rows: grid.rows, cols: grid.cols });
-    }
-    let ascending = |[first, last]: [f64; 2]| first.is_finite() && last.is_finite() && first < last;
-    if !ascending(grid.x) || !ascending(grid.y) {
-        return Err(DarcyError::BadDomain { x: grid.x, y: grid.y });
+    grid.check_for("the Darcy solver", Axis::has_end_nodes)?;
+    if grid.rows() < MIN_NODES || grid.cols() < MIN_NODES {
+        return Err(DarcyError::GridTooSmall { rows: grid.rows(), cols: grid.cols() });
     }
     Ok(())
 }
@@ -526,9 +518,11 @@ fn check_permeability(grid: &Grid, permeability: &[f64]) -> Result<(), DarcyErro
     check_length(grid, "permeability", permeability)?;
     match permeability.iter().position(|k| !(k.is_finite() && *k > 0.0)) {
         None => Ok(()),
-        Some(node) => {
-            Err(DarcyError::BadPermeability { row: node / grid.cols, col: node % grid.cols, value: permeability[node] })
-        }
+        Some(node) => Err(DarcyError::BadPermeability {
+            row: node / grid.cols(),
+            col: node % grid.cols(),
+            value: permeability[node],
+        }),
     }
 }
 
@@ -537,7 +531,7 @@ fn check_finite(grid: &Grid, field: &'static str, values: &[f64]) -> Result<(), 
     match values.iter().position(|v| !v.is_finite()) {
         None => Ok(()),
         Some(node) => {
-            Err(DarcyError::NotFinite { field, row: node / grid.cols, col: node % grid.cols, value: values[node] })
+            Err(DarcyError::NotFinite { field, row: node / grid.cols(), col: node % grid.cols(), value: values[node] })
         }
     }
 }

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use crate::derivative::Scheme;
-use crate::grid::Axis;
+use crate::derivative::SchemeError;
+use crate::grid::GridError;
 
 /// A formula that cannot be used, where, and why.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,6 +75,19 @@ pub enum Problem {
         /// Every name that could stand here.
         known: Vec<String>,
     },
+    /// A derivative along an axis that the grid does not have.
+    #[error("there is no derivative `{name}`: the axes are {}", axes.join(" and "))]
+    UnknownDerivative {
+        /// The name.
+        name: String,
+        /// The axes that there are.
+        axes: Vec<String>,
+        /// The derivatives that there are.
+        known: Vec<String>,
+    },
+    /// A field or parameter with the name of an axis.
+    #[error("`{0}` is both a field or parameter and an axis")]
+    NameOfAxis(String),
     /// A field or parameter used like a function.
     #[error("`{0}` is not a function")]
     NotAFunction(String),
@@ -82,14 +95,24 @@ pub enum Problem {
     #[error("function `{0}` has no arguments here")]
     FunctionWithoutArguments(String),
     /// Too many or too few arguments.
-    #[error("`{function}` takes {expected} argument{} (found {found})", if *.expected == 1 { "" } else { "s" })]
+    #[error("`{function}` takes {} (found {found})", count(*.expected))]
     ArgumentCount {
         /// The function.
-        function: &'static str,
-        /// Arguments it takes.
-        expected: usize,
+        function: String,
+        /// Fewest and most arguments it takes.
+        expected: [usize; 2],
         /// Arguments found.
         found: usize,
+    },
+    /// A word among the arguments that is none of those that the function knows.
+    #[error("`{function}` expects {expected} here, found `{found}`")]
+    BadWord {
+        /// The function.
+        function: String,
+        /// What could stand here.
+        expected: String,
+        /// What stands here.
+        found: String,
     },
     /// A vector where only a scalar makes sense, or the other way round.
     #[error("{place} must be a {expected}, not a {found}")]
@@ -111,12 +134,12 @@ pub enum Problem {
         /// `scalar` or `vector`.
         right: &'static str,
     },
-    /// A comparison, minimum or maximum of something that is not known beforehand.
+    /// A comparison of something that is not known beforehand.
     #[error("`{0}` is for constants, but an operand depends on a field or on a run-time parameter")]
     ConstantsOnly(&'static str),
-    /// An exponent that is not a constant number under a base that varies, or a varying exponent.
-    #[error("the exponent must be a constant number")]
-    Exponent,
+    /// A power that varies with its exponent and has a constant base without a logarithm.
+    #[error("a power with a varying exponent needs a positive base")]
+    Base,
     /// A constant part of the formula that is infinite or undefined.
     #[error("this constant is not finite everywhere on the grid")]
     NotFinite,
@@ -134,35 +157,18 @@ pub enum Problem {
     },
     /// A derivative on the grid of a lone point.
     #[error("`{0}` needs a grid, but the fields are single points, which have no derivatives")]
-    DerivativeOfPoint(&'static str),
-    /// A derivative along an axis with too few nodes for the stencil.
-    #[error(
-        "`{function}` with stencil `{}` needs at least {needed} nodes along {} (the grid has {found})",
-        scheme_name(*scheme),
-        axis_name(*axis)
-    )]
-    TooFewNodes {
+    DerivativeOfPoint(String),
+    /// A derivative by a scheme that does not fit its axis.
+    #[error("`{function}`: {error}")]
+    Scheme {
         /// The function.
-        function: &'static str,
-        /// The scheme that was asked for.
-        scheme: Scheme,
-        /// The axis of the derivative.
-        axis: Axis,
-        /// Nodes needed.
-        needed: usize,
-        /// Nodes found.
-        found: usize,
+        function: String,
+        /// Why the scheme does not fit.
+        error: SchemeError,
     },
-    /// A derivative along an axis of no extent.
-    #[error("`{function}` needs nodes at a finite distance along {} (the grid has {spacing})", axis_name(*axis))]
-    NoExtent {
-        /// The function.
-        function: &'static str,
-        /// The axis of the derivative.
-        axis: Axis,
-        /// The distance found.
-        spacing: f64,
-    },
+    /// Axes that make no grid.
+    #[error("{0}")]
+    Grid(GridError),
     /// A formula that should be constant but names a field or a run-time parameter.
     #[error("`{0}` is not known beforehand, so this formula is not a constant")]
     NotConstant(String),
@@ -180,28 +186,29 @@ impl Problem {
             Problem::ChainedComparison => "multiply two comparisons: `(a < x)*(x < b)`".into(),
             Problem::UnknownName { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
             Problem::UnknownName { known, .. } => format!("known names are {}", known.join(", ")),
+            Problem::UnknownDerivative { known, .. } => format!("derivatives are {}", known.join(", ")),
+            Problem::NameOfAxis(_) => "rename one of them".into(),
             Problem::NotAFunction(name) => format!("write a product as `{name}*(...)`"),
             Problem::FunctionWithoutArguments(name) => format!("write `{name}(...)`"),
             Problem::WrongType { expected: "scalar", .. } => "`dot(a, b)` and `div(a)` make scalars of vectors".into(),
             Problem::WrongType { .. } => "`grad(s)` makes a vector of a scalar".into(),
             Problem::WrongOperands { operator: "*", .. } => "`dot(a, b)` multiplies two vectors".into(),
-            Problem::ConstantsOnly(_) => "use coordinates, numbers and constant parameters only".into(),
-            Problem::Exponent => "write `exp(exponent*log(base))` for a positive base".into(),
+            Problem::ConstantsOnly(_) => "`heaviside(a - b)` is 1 where a >= b, for fields, too".into(),
+            Problem::Base => "write the exponent as a number if it is one: `(-2)^3`".into(),
             Problem::NotFinite => "look for a division by zero, or a `log` or `sqrt` outside its domain".into(),
-            Problem::TooFewNodes { .. } => "use a finer grid or another scheme".into(),
+            Problem::Scheme { error, .. } => error.hint(),
+            Problem::Grid(error) => error.hint()?.into(),
             _ => return None,
         })
     }
 }
 
-fn scheme_name(scheme: Scheme) -> &'static str {
-    Scheme::ALL.iter().find(|(_, known)| *known == scheme).map_or("", |(name, _)| name)
-}
-
-fn axis_name(axis: Axis) -> &'static str {
-    match axis {
-        Axis::X => "x",
-        Axis::Y => "y",
+/// `1 argument`, `2 arguments` or `2 or 3 arguments`.
+fn count([fewest, most]: [usize; 2]) -> String {
+    match (fewest == most, most) {
+        (true, 1) => "1 argument".into(),
+        (true, _) => format!("{most} arguments"),
+        (false, _) => format!("{fewest} or {most} arguments"),
     }
 }
 
@@ -211,6 +218,10 @@ const MARGIN: usize = 40;
 impl fmt::Display for FormulaError {
     /// The problem with its column, the formula with carets under the place, and a hint.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Problem::Grid(error) = &self.problem {
+            // No place in the formula is to blame.
+            return write!(f, "{error}").and_then(|()| error.hint().map_or(Ok(()), |hint| write!(f, "\nhint: {hint}")));
+        }
         let start = self.formula[..self.span.start].chars().count();
         let marked = self.formula[self.span.clone()].chars().count().max(1);
         write!(f, "{} at column {}", self.problem, start + 1)?;

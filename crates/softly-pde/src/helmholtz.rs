@@ -7,7 +7,7 @@ use rustdct::rustfft::num_complex::Complex;
 use rustdct::rustfft::{Fft, FftPlanner};
 use thiserror::Error;
 
-use crate::grid::{Axis, Grid};
+use crate::grid::{Axis, AxisId, Grid, GridError};
 use crate::transpose::transpose;
 
 /// A `k²` whose distance from an eigenvalue of the discrete operator is a smaller fraction of that eigenvalue is
@@ -36,14 +36,9 @@ pub enum HelmholtzError {
         /// Nodes along y.
         cols: usize,
     },
-    /// The grid's ends are not finite or do not ascend.
-    #[error("the grid's ends must be finite and ascending, found x {x:?} and y {y:?}")]
-    BadDomain {
-        /// Ends along x.
-        x: [f64; 2],
-        /// Ends along y.
-        y: [f64; 2],
-    },
+    /// Axes that the solver cannot use.
+    #[error(transparent)]
+    Grid(#[from] GridError),
     /// The wave number is not finite.
     #[error("the wave number must be finite, found {wave_number}")]
     BadWaveNumber {
@@ -97,23 +92,20 @@ pub struct HelmholtzSolver {
 impl HelmholtzSolver {
     /// Prepares solves with wave number `k` on `grid`.
     pub fn new(grid: &Grid, wave_number: f64) -> Result<Self, HelmholtzError> {
-        if grid.rows < 3 || grid.cols < 3 {
-            return Err(HelmholtzError::GridTooSmall { rows: grid.rows, cols: grid.cols });
-        }
-        let ascending = |[first, last]: [f64; 2]| first.is_finite() && last.is_finite() && first < last;
-        if !ascending(grid.x) || !ascending(grid.y) {
-            return Err(HelmholtzError::BadDomain { x: grid.x, y: grid.y });
+        grid.check_for("the Helmholtz solver", Axis::has_end_nodes)?;
+        if grid.rows() < 3 || grid.cols() < 3 {
+            return Err(HelmholtzError::GridTooSmall { rows: grid.rows(), cols: grid.cols() });
         }
         let square = wave_number * wave_number;
         if !square.is_finite() {
             return Err(HelmholtzError::BadWaveNumber { wave_number });
         }
-        let [along_x, along_y] = [Axis::X, Axis::Y].map(|axis| eigenvalues(grid, axis));
+        let [along_x, along_y] = AxisId::BOTH.map(|axis| eigenvalues(grid, axis));
         let mut nearest =
             NearestEigenvalue { eigenvalue: f64::NAN, relative_distance: f64::INFINITY, half_waves: [0, 0] };
         let mut multipliers = Vec::with_capacity(along_x.len() * along_y.len());
         // The transform is its own inverse up to a factor 1 / (2 (n + 1)) for n interior nodes.
-        let normalisation = 0.25 / ((grid.rows - 1) * (grid.cols - 1)) as f64;
+        let normalisation = 0.25 / ((grid.rows() - 1) * (grid.cols() - 1)) as f64;
         for (q, y) in along_y.iter().enumerate() {
             for (p, x) in along_x.iter().enumerate() {
                 let eigenvalue = x + y;
@@ -127,7 +119,7 @@ impl HelmholtzSolver {
         if nearest.relative_distance < RESONANCE_TOLERANCE {
             return Err(HelmholtzError::Resonance { wave_number, nearest });
         }
-        let transforms = [grid.rows, grid.cols].map(|nodes| SineTransform::new(nodes - 2));
+        let transforms = [grid.rows(), grid.cols()].map(|nodes| SineTransform::new(nodes - 2));
         Ok(Self { grid: grid.clone(), nearest, transforms, multipliers })
     }
 
@@ -138,7 +130,7 @@ impl HelmholtzSolver {
 
     /// The solution of `source`, both `[rows, cols]`; the source on the border does not matter.
     pub fn solve(&self, source: &[f64]) -> Result<Vec<f64>, HelmholtzError> {
-        let Grid { rows, cols, .. } = self.grid;
+        let (rows, cols) = (self.grid.rows(), self.grid.cols());
         if source.len() != rows * cols {
             return Err(HelmholtzError::WrongLength { expected: rows * cols, found: source.len() });
         }
@@ -209,7 +201,7 @@ impl SineTransform {
 }
 
 /// Eigenvalues of the negative second difference along `axis` with zero ends, ascending.
-fn eigenvalues(grid: &Grid, axis: Axis) -> Vec<f64> {
+fn eigenvalues(grid: &Grid, axis: AxisId) -> Vec<f64> {
     let (steps, h) = (grid.nodes(axis) - 1, grid.spacing(axis));
     (1..steps).map(|p| (2.0 / h * (0.5 * PI * p as f64 / steps as f64).sin()).powi(2)).collect()
 }

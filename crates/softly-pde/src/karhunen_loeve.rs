@@ -12,7 +12,7 @@ use rustdct::rustfft::num_complex::Complex;
 use rustdct::rustfft::{Fft, FftPlanner};
 use thiserror::Error;
 
-use crate::grid::{Axis, Grid};
+use crate::grid::{AxisId, Grid, GridError};
 use crate::transpose::transpose;
 
 /// An eigenpair counts as found once `‖Cφ - λφ‖` is below this fraction of the largest eigenvalue.
@@ -25,12 +25,9 @@ const TIE: f64 = 1e-9;
 /// Why a Karhunen–Loève expansion could not be made.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum KarhunenLoeveError {
-    /// The grid has no nodes or its ends are not finite and ascending.
-    #[error("a random field needs nodes between finite, ascending ends, found {grid:?}")]
-    BadGrid {
-        /// The grid.
-        grid: Grid,
-    },
+    /// Axes that the field cannot live on.
+    #[error(transparent)]
+    Grid(#[from] GridError),
     /// The correlation length is not positive.
     #[error("the correlation length must be positive and finite, found {length}")]
     BadLength {
@@ -72,10 +69,7 @@ impl KarhunenLoeve {
     /// The result is the same on every run: modes with a common eigenvalue (a square has such pairs) are told apart by
     /// their reflection symmetry, and the first of a mode's largest entries is positive.
     pub fn new(grid: &Grid, length: f64, modes: usize) -> Result<Self, KarhunenLoeveError> {
-        let ascending = |[first, last]: [f64; 2]| first.is_finite() && last.is_finite() && first < last;
-        if grid.is_empty() || !ascending(grid.x) || !ascending(grid.y) {
-            return Err(KarhunenLoeveError::BadGrid { grid: grid.clone() });
-        }
+        grid.check_for("this random field", |axis| !axis.periodic)?;
         if !(length.is_finite() && length > 0.0) {
             return Err(KarhunenLoeveError::BadLength { length });
         }
@@ -85,7 +79,7 @@ impl KarhunenLoeve {
         let covariance = Covariance::new(grid, length);
         // Reflections commute with the covariance, so its eigenvectors are even or odd along each axis.
         let mut classes: Vec<Class> = [[false, false], [false, true], [true, false], [true, true]]
-            .map(|[odd_x, odd_y]| Class::new(reflection(grid.rows, odd_x), reflection(grid.cols, odd_y)))
+            .map(|[odd_x, odd_y]| Class::new(reflection(grid.rows(), odd_x), reflection(grid.cols(), odd_y)))
             .into_iter()
             .filter(|class| class.size() > 0)
             .collect();
@@ -307,7 +301,7 @@ impl Class {
         let mut field = vec![0.0; grid.len()];
         for (component, value) in self.vectors[k * size..(k + 1) * size].iter().enumerate() {
             for (i, j, weight) in self.entries(component) {
-                field[i * grid.cols + j] += weight * value;
+                field[i * grid.cols() + j] += weight * value;
             }
         }
         let largest = field.iter().fold(0.0, |m: f64, v| m.max(v.abs()));
@@ -361,14 +355,14 @@ struct Covariance {
 
 impl Covariance {
     fn new(grid: &Grid, length: f64) -> Self {
-        let padded = [grid.rows, grid.cols].map(|n| fast_size(2 * n - 1));
+        let padded = [grid.rows(), grid.cols()].map(|n| fast_size(2 * n - 1));
         let mut planner = FftPlanner::new();
         let forward = padded.map(|n| planner.plan_fft_forward(n));
         let inverse = padded.map(|n| planner.plan_fft_inverse(n));
         let [rows, cols] = padded;
         let distance = |i: usize, n: usize, axis| i.min(n - i) as f64 * grid.spacing(axis);
         let kernel = |node: usize| {
-            let (x, y) = (distance(node / cols, rows, Axis::X), distance(node % cols, cols, Axis::Y));
+            let (x, y) = (distance(node / cols, rows, AxisId::Rows), distance(node % cols, cols, AxisId::Cols));
             Complex::new((-x.hypot(y) / length).exp() / (rows * cols) as f64, 0.0)
         };
         let mut lines: Vec<Complex<f64>> = (0..rows * cols).map(kernel).collect();
@@ -378,7 +372,7 @@ impl Covariance {
         forward[0].process(&mut columns);
         // The kernel is even, so its transform is real.
         let spectrum = columns.iter().map(|c| c.re).collect();
-        Self { rows: grid.rows, padded, spectrum, forward, inverse }
+        Self { rows: grid.rows(), padded, spectrum, forward, inverse }
     }
 
     /// The products with one or two vectors of a class.

@@ -20,6 +20,8 @@ pub enum TokenKind {
     Open,
     Close,
     Comma,
+    /// A single `=`, as in `t=first`.
+    Equals,
 }
 
 /// An infix operator.
@@ -30,7 +32,7 @@ pub enum Operator {
     Choice(Choice),
 }
 
-/// Functions of two numbers that have no useful derivative and so work on constants only.
+/// Functions of two numbers that choose. Comparisons have no useful derivative and work on constants only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
     Less,
@@ -104,6 +106,7 @@ pub fn tokens(text: &str) -> Result<Vec<Token>, Fault> {
                 '(' => TokenKind::Open,
                 ')' => TokenKind::Close,
                 ',' => TokenKind::Comma,
+                '=' => TokenKind::Equals,
                 other => return Err((at..at + c.len_utf8(), Problem::UnexpectedCharacter(other))),
             };
             (1, kind)
@@ -119,7 +122,7 @@ fn word_length(text: &str) -> usize {
     text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len())
 }
 
-/// Bytes of the number that `text` begins with, and of everything glued to it, so that `2x` and `1.2.3` are bad numbers.
+/// Bytes of the number that `text` begins with, and of everything glued to it: `2x` and `1.2.3` are bad numbers.
 fn number_length(text: &str) -> usize {
     let mut length = 0;
     loop {

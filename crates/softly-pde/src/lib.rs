@@ -3,17 +3,24 @@
 //! No tensor framework: everything here works on slices and can be checked by hand.
 
 pub mod algebra;
+mod compiler;
 pub mod cosine_field;
 pub mod darcy;
 pub mod derivative;
+pub mod flux;
 pub mod formula;
 pub mod formula_error;
+mod function;
 pub mod grid;
 pub mod helmholtz;
 pub mod karhunen_loeve;
 mod lexer;
+pub mod matrix;
 pub mod nearest;
+pub mod operator;
 mod parser;
 pub mod program;
+pub mod region;
 pub mod spectrum;
+pub mod stencil;
 mod transpose;

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::algebra::Binary;
 use crate::formula_error::{Fault, FormulaError, Problem};
+use crate::function::first_word;
 use crate::lexer::{Operator, Token, TokenKind, tokens};
 
 /// Longest formula in bytes: room for sums of ten thousand terms.
@@ -25,8 +26,31 @@ pub enum ItemKind {
     Name,
     Negate,
     Operator(Operator),
-    /// A function's name after its arguments, with the bytes of each argument.
-    Call(Vec<Range<usize>>),
+    /// A function's name after its arguments.
+    Call(Arguments),
+}
+
+/// The arguments of a call.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Arguments {
+    /// The bytes of each argument that is a formula.
+    pub formulas: Vec<Range<usize>>,
+    /// What follows them.
+    pub words: Vec<Word>,
+}
+
+/// A word such as `harmonic`, or one with a value such as `t=first`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Word {
+    pub name: Range<usize>,
+    pub value: Option<Range<usize>>,
+}
+
+impl Word {
+    /// All its bytes.
+    pub fn span(&self) -> Range<usize> {
+        self.name.start..self.value.as_ref().unwrap_or(&self.name).end
+    }
 }
 
 /// The formula `text` in postfix; never empty.
@@ -100,6 +124,9 @@ impl Parser<'_> {
         if self.peek() == Some(TokenKind::Close) && self.depth == 0 {
             return Err((self.here(), Problem::Unopened));
         }
+        if self.peek() == Some(TokenKind::Equals) {
+            return Err((self.here(), Problem::UnexpectedCharacter('=')));
+        }
         let here = self.here();
         let found = if here.is_empty() { "the end".into() } else { format!("`{}`", &self.text[here.clone()]) };
         Err((here, Problem::Expected { expected, found }))
@@ -143,7 +170,10 @@ impl Parser<'_> {
             Some(TokenKind::Name) => {
                 self.next += 1;
                 let kind = match self.peek() {
-                    Some(TokenKind::Open) => ItemKind::Call(self.nested(Self::arguments)?),
+                    Some(TokenKind::Open) => {
+                        let words_from = first_word(&self.text[span.clone()]);
+                        ItemKind::Call(self.nested(|parser| parser.arguments(words_from))?)
+                    }
                     _ => ItemKind::Name,
                 };
                 self.items.push(Item { kind, span });
@@ -165,16 +195,20 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Emits the arguments of a call and returns their bytes.
-    fn arguments(&mut self) -> Result<Vec<Range<usize>>, Fault> {
+    /// Emits the arguments of a call that are formulas and returns where all are; those from `words_from` on are words.
+    fn arguments(&mut self, words_from: Option<usize>) -> Result<Arguments, Fault> {
         let open = self.here();
         self.next += 1;
-        let mut arguments = Vec::new();
+        let mut arguments = Arguments::default();
         if self.peek() != Some(TokenKind::Close) {
             loop {
-                let start = self.here().start;
-                self.expression(Level::Comparison)?;
-                arguments.push(start..self.tokens[self.next - 1].span.end);
+                if words_from.is_some_and(|first| arguments.formulas.len() >= first) {
+                    arguments.words.push(self.word()?);
+                } else {
+                    let start = self.here().start;
+                    self.expression(Level::Comparison)?;
+                    arguments.formulas.push(start..self.tokens[self.next - 1].span.end);
+                }
                 if self.peek() != Some(TokenKind::Comma) {
                     break;
                 }
@@ -183,6 +217,23 @@ impl Parser<'_> {
         }
         self.close(&open, "an operator, `,` or `)`")?;
         Ok(arguments)
+    }
+
+    fn word(&mut self) -> Result<Word, Fault> {
+        if self.peek() != Some(TokenKind::Name) {
+            self.expected("a name")?;
+        }
+        let mut word = Word { name: self.here(), value: None };
+        self.next += 1;
+        if self.peek() == Some(TokenKind::Equals) {
+            self.next += 1;
+            if !matches!(self.peek(), Some(TokenKind::Name | TokenKind::Number(_))) {
+                self.expected("first, last or a number")?;
+            }
+            word.value = Some(self.here());
+            self.next += 1;
+        }
+        Ok(word)
     }
 
     fn close(&mut self, open: &Range<usize>, expected: &'static str) -> Parsed {

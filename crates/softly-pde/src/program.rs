@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::algebra::{Algebra, Binary, Derivative, Unary, Value};
+use crate::algebra::{Algebra, Binary, Unary, Value};
+use crate::operator::Operator;
 
 /// One operation; operands are the indices of earlier ones.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -13,17 +14,17 @@ enum Op {
     Binary(Binary, usize, usize),
     /// The exponent's bits, so that operations can be hashed.
     Power(usize, u64),
-    Derivative(usize, Derivative),
+    Along(usize, Operator),
 }
 
 /// A residual, compiled: it maps the values of its inputs to a scalar field.
 ///
-/// Inputs are all fields in their order, then all run-time parameters in theirs, used or not: programs compiled from the
-/// same [`Symbols`](crate::formula::Symbols) take the same inputs.
+/// Inputs are all fields in their order, then all run-time parameters in theirs, used or not: programs compiled from
+/// the same [`Symbols`](crate::formula::Symbols) take the same inputs.
 #[derive(Debug, Clone)]
 pub struct Program {
     ops: Vec<Op>,
-    /// For each operation, whether its value depends on a field.
+    /// For each operation, whether its value changes with a field, small changes considered.
     varies: Vec<bool>,
     output: usize,
     inputs: Vec<String>,
@@ -49,7 +50,7 @@ enum Slope<V> {
     One,
     MinusOne,
     Times(V),
-    Matrix(Derivative),
+    Matrix(Operator),
 }
 
 /// √x has infinite slope at 0. Its slope is taken as ½ / max(√x, this), so that √(x² + y²) has slope 0 at the origin.
@@ -71,17 +72,17 @@ impl Program {
         self.ops.iter().any(|op| matches!(op, Op::Input(used) if *used == slot))
     }
 
-    /// Every derivative that the formula takes at run time, each once.
-    pub fn derivatives(&self) -> Vec<Derivative> {
-        let mut derivatives = Vec::new();
+    /// Every operator that the formula applies at run time, each once.
+    pub fn operators(&self) -> Vec<Operator> {
+        let mut operators = Vec::new();
         for op in &self.ops {
-            if let Op::Derivative(_, derivative) = op
-                && !derivatives.contains(derivative)
+            if let Op::Along(_, operator) = op
+                && !operators.contains(operator)
             {
-                derivatives.push(*derivative);
+                operators.push(*operator);
             }
         }
-        derivatives
+        operators
     }
 
     /// Number of operations, inputs and constants included.
@@ -104,7 +105,7 @@ impl Program {
                 Op::Unary(function, x) => algebra.unary(*function, &values[*x]),
                 Op::Binary(operation, a, b) => algebra.binary(*operation, &values[*a], &values[*b]),
                 Op::Power(x, exponent) => algebra.power(&values[*x], f64::from_bits(*exponent)),
-                Op::Derivative(x, derivative) => algebra.derivative(&values[*x], *derivative, false),
+                Op::Along(x, operator) => algebra.apply(&values[*x], *operator, false),
             });
         }
         Tape { values, output: self.output }
@@ -163,8 +164,8 @@ impl Program {
         tangents.swap_remove(self.output)
     }
 
-    /// The slope of an operation by each of its operands that depends on a field. This is all that tangents and adjoints
-    /// know about the operations.
+    /// The slope of an operation by each of its operands that varies. Tangents and adjoints know nothing else about the
+    /// operations.
     fn slopes<A: Algebra>(&self, algebra: &A, tape: &Tape<A::Value>, index: usize) -> Vec<(usize, Slope<A::Value>)> {
         let value = |i: usize| &tape.values[i];
         let number = |number| algebra.number(number);
@@ -173,6 +174,9 @@ impl Program {
         let neg = |a: &A::Value| algebra.unary(Unary::Neg, a);
         let own = value(index);
         let mut slopes = Vec::with_capacity(2);
+        if !self.varies[index] {
+            return slopes;
+        }
         let mut push = |operand: usize, slope: &dyn Fn() -> Slope<A::Value>| {
             if self.varies[operand] {
                 slopes.push((operand, slope()));
@@ -184,7 +188,7 @@ impl Program {
                 Unary::Neg => Slope::MinusOne,
                 Unary::Sqrt => Slope::Times(div(&number(0.5), &algebra.at_least(own, SQRT_FLOOR))),
                 Unary::Abs => Slope::Times(algebra.unary(Unary::Sign, value(x))),
-                Unary::Sign => Slope::Times(number(0.0)),
+                Unary::Sign | Unary::Heaviside => Slope::Times(number(0.0)),
                 Unary::Exp => Slope::Times(own.clone()),
                 Unary::Log => Slope::Times(div(&number(1.0), value(x))),
                 Unary::Sin => Slope::Times(algebra.unary(Unary::Cos, value(x))),
@@ -211,7 +215,7 @@ impl Program {
                 let exponent = f64::from_bits(exponent);
                 Slope::Times(mul(&number(exponent), &algebra.power(value(x), exponent - 1.0)))
             }),
-            Op::Derivative(x, derivative) => push(x, &|| Slope::Matrix(derivative)),
+            Op::Along(x, operator) => push(x, &|| Slope::Matrix(operator)),
         }
         slopes
     }
@@ -223,7 +227,7 @@ fn pass<A: Algebra>(algebra: &A, slope: &Slope<A::Value>, change: &A::Value, tra
         Slope::One => change.clone(),
         Slope::MinusOne => algebra.unary(Unary::Neg, change),
         Slope::Times(factor) => algebra.binary(Binary::Mul, change, factor),
-        Slope::Matrix(derivative) => algebra.derivative(change, *derivative, transposed),
+        Slope::Matrix(operator) => algebra.apply(change, *operator, transposed),
     }
 }
 
@@ -253,7 +257,9 @@ impl Builder {
     }
 
     pub fn unary(&mut self, function: Unary, x: usize) -> usize {
-        self.push(Op::Unary(function, x), self.varies[x])
+        // Steps have no slope, so nothing before them counts.
+        let is_step = matches!(function, Unary::Sign | Unary::Heaviside);
+        self.push(Op::Unary(function, x), self.varies[x] && !is_step)
     }
 
     pub fn binary(&mut self, operation: Binary, a: usize, b: usize) -> usize {
@@ -267,8 +273,8 @@ impl Builder {
         self.push(Op::Power(x, exponent.to_bits()), self.varies[x])
     }
 
-    pub fn derivative(&mut self, x: usize, derivative: Derivative) -> usize {
-        self.push(Op::Derivative(x, derivative), self.varies[x])
+    pub fn along(&mut self, x: usize, operator: Operator) -> usize {
+        self.push(Op::Along(x, operator), self.varies[x])
     }
 
     fn push(&mut self, op: Op, varies: bool) -> usize {

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use rustdct::{Dct1, DctPlanner};
+use rustdct::rustfft::num_complex::Complex;
+use rustdct::rustfft::{Fft, FftPlanner};
+use rustdct::{Dct1, DctPlanner, TransformType2And3};
 use thiserror::Error;
 
-use crate::grid::Grid;
+use crate::grid::{Axis, AxisId, Grid, Placement};
 use crate::transpose::transpose;
 
 /// Power below this fraction of the total is rounding of fields stored in single precision.
@@ -19,45 +21,45 @@ pub struct SpectrumError {
     pub grid: Grid,
 }
 
-/// Power of `f = Σ a_pq cos(π p x̂) cos(π q ŷ)`, `x̂` and `ŷ` running from 0 at the first to 1 at the last node, summed
-/// over rings `|k| = L √(p²/L_x² + q²/L_y²)` rounded to whole numbers, `L` the longer side of the domain.
+/// Power of a field in its waves, summed over rings `|k| = L √(p²/L₀² + q²/L₁²)` rounded to whole numbers, for waves of
+/// `p` and `q` half waves along the axes of lengths `L₀` and `L₁` and the longer side `L` of the domain.
 ///
-/// Ring `k` holds the waves of `k` half waves along the longer side. A wave of both directions and amplitude `a` has the
-/// power `a²/4`, one along an axis `a²/2`, a constant `a²`, so that all powers add up to the mean of `f²` (by the
-/// trapezoid rule). Rings that the grid resolves in some directions only are left out.
+/// Along an axis with ends the waves are the cosines `cos(π p x̂)`, `x̂` running from 0 at the first to 1 at the last
+/// end of the domain, along a periodic axis sines and cosines of whole periods (even `p`).
+///
+/// Ring `k` holds the waves of `k` half waves along the longer side. A wave of both directions and amplitude `a` has
+/// the power `a²/4`, one along an axis `a²/2`, a constant `a²`, so that all powers add up to the mean of `f²` (with the
+/// weights of [`Grid::weights`]). Rings that the grid resolves in some directions only are left out.
 pub struct RadialSpectrum {
     rows: usize,
     cols: usize,
     rings: usize,
     /// Ring and weight of each squared coefficient, `[cols, rows]`.
     shares: Vec<(usize, f64)>,
-    /// Along x and y.
-    transforms: [Arc<dyn Dct1<f64>>; 2],
+    /// Along both axes.
+    transforms: [Waves; 2],
 }
 
 impl RadialSpectrum {
     /// Prepares spectra of fields on `grid`.
     pub fn new(grid: &Grid) -> Result<Self, SpectrumError> {
-        let Grid { rows, cols, .. } = *grid;
-        let lengths = [grid.x, grid.y].map(|[first, last]| last - first);
-        if rows < 2 || cols < 2 || !lengths.iter().all(|l| l.is_finite() && *l > 0.0) {
+        let (rows, cols) = (grid.rows(), grid.cols());
+        if rows < 2 || cols < 2 || grid.check().is_err() {
             return Err(SpectrumError { grid: grid.clone() });
         }
+        let lengths = AxisId::BOTH.map(|axis| grid.length(axis));
+        let transforms = AxisId::BOTH.map(|axis| Waves::new(grid.axis(axis)));
+        let [down, across] = &transforms;
         let longer = lengths[0].max(lengths[1]);
         let wave = |p: usize, q: usize| longer * (p as f64 / lengths[0]).hypot(q as f64 / lengths[1]);
-        let rings = 1 + wave(rows - 1, 0).min(wave(0, cols - 1)) as usize;
-        // The transform sums over the nodes: a coefficient is 2 / (n - 1) of that, its mean square a half; both factors
-        // are 1 for the constant and for the wave that changes sign from node to node.
-        let weight = |p: usize, n: usize| {
-            let twice = if p == 0 || p == n - 1 { 1.0 } else { 2.0 };
-            twice / ((n - 1) * (n - 1)) as f64
-        };
+        let rings = 1 + wave(down.half_waves(rows - 1), 0).min(wave(0, across.half_waves(cols - 1))) as usize;
         let shares = (0..rows * cols)
             .map(|i| (i % rows, i / rows))
-            .map(|(p, q)| (wave(p, q).round() as usize, weight(p, rows) * weight(q, cols)))
+            .map(|(p, q)| {
+                let ring = wave(down.half_waves(p), across.half_waves(q)).round() as usize;
+                (ring, down.weight(p, rows) * across.weight(q, cols))
+            })
             .collect();
-        let mut planner = DctPlanner::new();
-        let transforms = [rows, cols].map(|n| planner.plan_dct1(n));
         Ok(Self { rows, cols, rings, shares, transforms })
     }
 
@@ -73,12 +75,12 @@ impl RadialSpectrum {
     pub fn power(&self, field: &[f64]) -> Vec<f64> {
         let Self { rows, cols, .. } = *self;
         assert_eq!(field.len(), rows * cols, "one value per node");
-        let [along_x, along_y] = &self.transforms;
+        let [down, across] = &self.transforms;
         let mut lines = field.to_vec();
-        transform(&mut lines, cols, along_y.as_ref());
+        across.transform(&mut lines, cols);
         let mut transposed = vec![0.0; lines.len()];
         transpose(&lines, cols, &mut transposed, rows);
-        transform(&mut transposed, rows, along_x.as_ref());
+        down.transform(&mut transposed, rows);
         let mut power = vec![0.0; self.rings];
         for (value, &(ring, weight)) in transposed.iter().zip(&self.shares) {
             if let Some(sum) = power.get_mut(ring) {
@@ -89,10 +91,68 @@ impl RadialSpectrum {
     }
 }
 
-fn transform(lines: &mut [f64], n: usize, transform: &dyn Dct1<f64>) {
-    let mut scratch = vec![0.0; transform.get_scratch_len()];
-    for line in lines.chunks_exact_mut(n) {
-        transform.process_dct1_with_scratch(line, &mut scratch);
+/// The waves along one axis: n real coefficients of n values.
+enum Waves {
+    /// `Σ' f_i cos(π p i / (n - 1))`, ends halved.
+    Nodes(Arc<dyn Dct1<f64>>),
+    /// `Σ f_i cos(π p (i + ½) / n)`.
+    Cells(Arc<dyn TransformType2And3<f64>>),
+    /// Real and imaginary parts of `F_m = Σ f_i exp(-2πi m i / n)`: F₀, Re F₁, Im F₁, Re F₂, …
+    Periodic(Arc<dyn Fft<f64>>),
+}
+
+impl Waves {
+    fn new(axis: &Axis) -> Self {
+        match (axis.periodic, axis.placement) {
+            (true, _) => Waves::Periodic(FftPlanner::new().plan_fft_forward(axis.nodes)),
+            (false, Placement::Nodes) => Waves::Nodes(DctPlanner::new().plan_dct1(axis.nodes)),
+            (false, Placement::Cells) => Waves::Cells(DctPlanner::new().plan_dct2(axis.nodes)),
+        }
+    }
+
+    /// Half waves of coefficient `p` along the axis.
+    fn half_waves(&self, p: usize) -> usize {
+        match self {
+            Waves::Nodes(_) | Waves::Cells(_) => p,
+            Waves::Periodic(_) => 2 * p.div_ceil(2),
+        }
+    }
+
+    /// The factor from the square of coefficient `p` of `n` to the wave's mean square.
+    fn weight(&self, p: usize, n: usize) -> f64 {
+        // The transform sums over the points: a coefficient is 2 / intervals of that, its mean square a half; both
+        // factors are 1 for the constant and for a wave that changes sign from point to point.
+        let (intervals, alternates) = match self {
+            Waves::Nodes(_) => (n - 1, p == n - 1),
+            Waves::Cells(_) => (n, false),
+            Waves::Periodic(_) => (n, 2 * p.div_ceil(2) == n),
+        };
+        let twice = if p == 0 || alternates { 1.0 } else { 2.0 };
+        twice / (intervals * intervals) as f64
+    }
+
+    /// Transforms each line of `[lines, n]`.
+    fn transform(&self, lines: &mut [f64], n: usize) {
+        match self {
+            Waves::Nodes(transform) => {
+                let mut scratch = vec![0.0; transform.get_scratch_len()];
+                lines.chunks_exact_mut(n).for_each(|line| transform.process_dct1_with_scratch(line, &mut scratch));
+            }
+            Waves::Cells(transform) => {
+                let mut scratch = vec![0.0; transform.get_scratch_len()];
+                lines.chunks_exact_mut(n).for_each(|line| transform.process_dct2_with_scratch(line, &mut scratch));
+            }
+            Waves::Periodic(transform) => {
+                for line in lines.chunks_exact_mut(n) {
+                    let mut waves: Vec<Complex<f64>> = line.iter().map(|&value| value.into()).collect();
+                    transform.process(&mut waves);
+                    for (p, value) in line.iter_mut().enumerate() {
+                        let wave = waves[p.div_ceil(2)];
+                        *value = if p == 0 || p % 2 == 1 { wave.re } else { wave.im };
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -114,12 +174,14 @@ mod tests {
 
     use super::*;
 
-    fn wave(grid: &Grid, amplitude: f64, p: usize, q: usize) -> Vec<f64> {
-        let place = |k: usize, n: usize| PI * k as f64 / (n - 1) as f64;
-        (0..grid.len())
-            .map(|node| (node / grid.cols, node % grid.cols))
-            .map(|(i, j)| amplitude * (place(p * i, grid.rows)).cos() * (place(q * j, grid.cols)).cos())
-            .collect()
+    /// `amplitude cos(π p x̂) cos(π q ŷ)` on `grid`, moved by `shift` half waves along both axes.
+    fn wave(grid: &Grid, amplitude: f64, [p, q]: [usize; 2], shift: f64) -> Vec<f64> {
+        let place = |axis: AxisId| {
+            let Axis { first, .. } = *grid.axis(axis);
+            grid.coordinate(axis).into_iter().map(move |x| PI * (x - first)).map(move |x| x / grid.length(axis))
+        };
+        let cosine = |k: usize, angle: f64| (k as f64 * angle + shift).cos();
+        place(AxisId::Rows).zip(place(AxisId::Cols)).map(|(x, y)| amplitude * cosine(p, x) * cosine(q, y)).collect()
     }
 
     fn assert_close(found: &[f64], expected: &[f64]) {
@@ -137,22 +199,47 @@ mod tests {
         {
             let mut expected = vec![0.0; 16];
             expected[ring] = share * 9.0;
-            assert_close(&spectrum.power(&wave(&grid, 3.0, p, q)), &expected);
+            assert_close(&spectrum.power(&wave(&grid, 3.0, [p, q], 0.0)), &expected);
         }
         // Corners are resolved in some directions only.
-        assert_close(&spectrum.power(&wave(&grid, 3.0, 14, 14)), &[0.0; 16]);
+        assert_close(&spectrum.power(&wave(&grid, 3.0, [14, 14], 0.0)), &[0.0; 16]);
     }
 
     #[test]
     fn lengths_are_those_of_the_domain() {
-        let grid = Grid { rows: 9, cols: 17, x: [0.0, 1.0], y: [0.0, 2.0] };
+        let grid = Grid { axes: vec![Axis::new("x", 9, 0.0, 1.0), Axis::new("y", 17, 0.0, 2.0)] };
         let spectrum = RadialSpectrum::new(&grid).unwrap();
         assert_eq!(spectrum.rings(), 17);
         let mut expected = vec![0.0; 17];
         expected[10] = 0.25;
         // Three half waves along x are six along the longer side.
-        assert_close(&spectrum.power(&wave(&grid, 1.0, 3, 8)), &expected);
+        assert_close(&spectrum.power(&wave(&grid, 1.0, [3, 8], 0.0)), &expected);
         assert!(RadialSpectrum::new(&Grid::point()).is_err());
+        assert!(RadialSpectrum::new(&Grid::unit(1, 9)).is_err());
+    }
+
+    #[test]
+    fn cells_and_periodic_axes_have_their_own_waves() {
+        for (cells, periodic) in [(true, false), (false, true), (true, true)] {
+            let axis = |name, nodes| {
+                let axis = Axis::new(name, nodes, 1.0, 3.0);
+                let axis = if cells { axis.cells() } else { axis };
+                if periodic { axis.periodic() } else { axis }
+            };
+            let grid = Grid { axes: vec![axis("x", 16), axis("y", 17)] };
+            let spectrum = RadialSpectrum::new(&grid).unwrap();
+            assert_eq!(spectrum.rings(), if periodic { 17 } else { 16 });
+            // Periodic waves have any phase.
+            let shift = if periodic { 0.7 } else { 0.0 };
+            for (p, q, ring) in [(6, 8, 10), (2, 2, 3), (4, 6, 7)] {
+                let mut expected = vec![0.0; spectrum.rings()];
+                expected[ring] = 0.25 * 4.0;
+                assert_close(&spectrum.power(&wave(&grid, 2.0, [p, q], shift)), &expected);
+            }
+            let mut expected = vec![0.0; spectrum.rings()];
+            expected[0] = 9.0;
+            assert_close(&spectrum.power(&vec![3.0; grid.len()]), &expected);
+        }
     }
 
     #[test]
@@ -165,22 +252,27 @@ mod tests {
         assert_eq!(log_spectral_distance(&[9.0, 2.0, 0.3, 0.0], &reference), 0.0);
     }
 
+    fn axis(name: &'static str) -> impl Strategy<Value = Axis> {
+        (10..14_usize, any::<bool>(), any::<bool>()).prop_map(move |(nodes, cells, periodic)| {
+            let placement = if cells { Placement::Cells } else { Placement::Nodes };
+            Axis { periodic, placement, ..Axis::new(name, nodes, 0.0, 1.0) }
+        })
+    }
+
     proptest! {
         #[test]
         fn powers_of_resolved_waves_add_up_to_the_mean_square(
-            amplitudes in prop::collection::vec(-1.0..1.0_f64, 36),
+            amplitudes in prop::collection::vec(-1.0..1.0_f64, 25), rows in axis("x"), cols in axis("y"),
         ) {
-            let grid = Grid::unit(12, 10);
+            // Four half waves along both axes lie within the rings.
+            let waves = |axis: &Axis, k: usize| if axis.periodic { 2 * (k / 2) } else { k };
+            let grid = Grid { axes: vec![rows.clone(), cols.clone()] };
             let mut field = vec![0.0; grid.len()];
             for (k, &amplitude) in amplitudes.iter().enumerate() {
-                for (sum, value) in field.iter_mut().zip(wave(&grid, amplitude, k / 6, k % 6)) {
-                    *sum += value;
-                }
+                let values = wave(&grid, amplitude, [waves(&rows, k / 5), waves(&cols, k % 5)], 0.0);
+                field.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
             }
-            let end = |i: usize, n: usize| if i == 0 || i == n - 1 { 0.5 } else { 1.0 } / (n - 1) as f64;
-            let square: f64 = (0..grid.len()).map(|node| {
-                end(node / grid.cols, grid.rows) * end(node % grid.cols, grid.cols) * field[node].powi(2)
-            }).sum();
+            let square: f64 = grid.weights().iter().zip(&field).map(|(weight, value)| weight * value * value).sum();
             let total: f64 = RadialSpectrum::new(&grid).unwrap().power(&field).iter().sum();
             prop_assert!((total - square).abs() < 1e-12 * (1.0 + square));
         }

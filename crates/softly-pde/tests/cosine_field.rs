@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use softly_pde::cosine_field::{CosineField, CosineFieldError};
-use softly_pde::grid::Grid;
+use softly_pde::grid::{Axis, Grid, GridError};
 
 #[test]
 fn the_pixel_spread_is_the_published_one() {
@@ -55,7 +55,11 @@ fn errors_say_what_was_expected() {
     for (alpha, tau) in [(2.0, 0.0), (2.0, -3.0), (f64::NAN, 3.0), (2.0, f64::INFINITY)] {
         assert!(matches!(error(&grid, alpha, tau), CosineFieldError::BadParameters { .. }), "{alpha}, {tau}");
     }
-    assert!(matches!(error(&Grid::unit(0, 4), 2.0, 3.0), CosineFieldError::BadGrid { .. }));
+    assert!(matches!(error(&Grid::unit(0, 4), 2.0, 3.0), CosineFieldError::Grid(GridError::NodeCount { .. })));
+    let periodic = Grid { axes: vec![Axis::new("x", 6, 0.0, 1.0).periodic(), Axis::new("y", 5, 0.0, 1.0).cells()] };
+    let found = error(&periodic, 2.0, 3.0).to_string();
+    assert_eq!(found, "axis `x`: this random field cannot use a periodic axis");
+    assert_eq!(CosineField::new(&Grid::point(), 2.0, 3.0, false).unwrap().combine(&[1.0]), Ok(vec![0.0]));
     let field = CosineField::new(&grid, 2.0, 3.0, false).unwrap();
     assert_eq!(field.combine(&[0.0; 29]), Err(CosineFieldError::WrongLength { expected: 30, found: 29 }));
 }
@@ -67,7 +71,7 @@ proptest! {
     fn fields_are_the_sum_of_cosines(
         rows in 1_usize..40, cols in 1_usize..12, alpha in 1.0..3.0_f64, tau in 0.5..8.0_f64, length in 0.5..2.0_f64,
     ) {
-        let grid = Grid { rows, cols, x: [0.0, length], y: [0.0, 1.0] };
+        let grid = Grid { axes: vec![Axis::new("x", rows, 0.0, length), Axis::new("y", cols, 0.0, 1.0)] };
         prop_assume!(grid.len() > 1);
         let normals: Vec<f64> = (0..grid.len()).map(|i| (1.3 * i as f64).sin()).collect();
         let found = CosineField::new(&grid, alpha, tau, false).unwrap().combine(&normals).unwrap();

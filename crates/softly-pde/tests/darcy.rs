@@ -7,7 +7,7 @@ use std::f64::consts::PI;
 use common::{reference, relative_error, root_mean_square, slope};
 use proptest::prelude::*;
 use softly_pde::darcy::{DarcyError, DarcySolver, Discretisation, boundary_residual, corner_source, residual};
-use softly_pde::grid::{Axis, Grid};
+use softly_pde::grid::{Axis, AxisId, Grid, GridError};
 
 const BOTH: [Discretisation; 2] = [Discretisation::OneSided, Discretisation::Mirror];
 
@@ -71,12 +71,12 @@ fn corner_sources_count_nodes_at_exactly_an_eighth() {
 
 /// A permeability, a pressure without flux and zero mean, and the source that belongs to them.
 fn manufactured(grid: &Grid) -> [Vec<f64>; 3] {
-    let (lx, ly) = (grid.x[1] - grid.x[0], grid.y[1] - grid.y[0]);
+    let (lx, ly) = (grid.length(AxisId::Rows), grid.length(AxisId::Cols));
     let (a, b) = (PI / lx, 2.0 * PI / ly);
-    let nodes = grid.coordinate(Axis::X).into_iter().zip(grid.coordinate(Axis::Y));
+    let nodes = grid.coordinate(AxisId::Rows).into_iter().zip(grid.coordinate(AxisId::Cols));
     let mut fields = [vec![], vec![], vec![]];
     for (x, y) in nodes {
-        let (x, y) = (x - grid.x[0], y - grid.y[0]);
+        let (x, y) = (x - grid.axes[0].first, y - grid.axes[1].first);
         let k = (0.7 * (1.3 * x + 0.4).sin() + 0.5 * (1.7 * y).cos()).exp();
         let (kx, ky) = (k * 0.91 * (1.3 * x + 0.4).cos(), -k * 0.85 * (1.7 * y).sin());
         let p = (a * x).cos() * (b * y).cos();
@@ -97,10 +97,10 @@ fn second_order_convergence() {
     for (discretisation, orders) in BOTH.into_iter().zip([1.9..f64::INFINITY, 1.9..2.1]) {
         let (mut steps, mut errors) = (vec![], vec![]);
         for n in [24, 32, 48, 64] {
-            let grid = Grid { rows: n, cols: n + n / 4, x: [-0.5, 0.5], y: [2.0, 3.2] };
+            let grid = Grid { axes: vec![Axis::new("x", n, -0.5, 0.5), Axis::new("y", n + n / 4, 2.0, 3.2)] };
             let [permeability, pressure, source] = manufactured(&grid);
             let found = DarcySolver::new(&grid, discretisation).unwrap().solve(&permeability, &source).unwrap();
-            steps.push(grid.spacing(Axis::X).ln());
+            steps.push(grid.spacing(AxisId::Rows).ln());
             errors.push(relative_error(&found, &pressure).ln());
         }
         let order = slope(&steps, &errors);
@@ -111,7 +111,7 @@ fn second_order_convergence() {
 #[test]
 fn the_mean_is_zero_and_the_residual_is_small() {
     for discretisation in BOTH {
-        let grid = Grid { rows: 40, cols: 24, x: [0.0, 2.0], y: [0.0, 1.0] };
+        let grid = Grid { axes: vec![Axis::new("x", 40, 0.0, 2.0), Axis::new("y", 24, 0.0, 1.0)] };
         let [permeability, _, source] = manufactured(&grid);
         let pressure = DarcySolver::new(&grid, discretisation).unwrap().solve(&permeability, &source).unwrap();
         let weight = |i, n: usize| if i == 0 || i == n - 1 { 0.5 } else { 1.0 };
@@ -170,8 +170,15 @@ fn no_source_means_no_pressure() {
 fn errors_say_what_and_where() {
     let too_small = DarcySolver::new(&Grid::unit(8, 7), Discretisation::Mirror).err();
     assert_eq!(too_small, Some(DarcyError::GridTooSmall { rows: 8, cols: 7 }));
-    let reversed = Grid { x: [1.0, 0.0], ..Grid::unit(8, 8) };
-    assert!(matches!(DarcySolver::new(&reversed, Discretisation::Mirror), Err(DarcyError::BadDomain { .. })));
+    let reversed = Grid { axes: vec![Axis::new("x", 8, 1.0, 0.0), Axis::new("y", 8, 0.0, 1.0)] };
+    assert!(matches!(
+        DarcySolver::new(&reversed, Discretisation::Mirror),
+        Err(DarcyError::Grid(GridError::Ends { .. }))
+    ));
+
+    let cells = Grid { axes: vec![Axis::new("x", 8, 0.0, 1.0), Axis::new("y", 8, 0.0, 1.0).cells()] };
+    let error = DarcySolver::new(&cells, Discretisation::Mirror).err().unwrap();
+    assert_eq!(error.to_string(), "axis `y`: the Darcy solver cannot use cells");
 
     let grid = Grid::unit(8, 10);
     let solver = DarcySolver::new(&grid, Discretisation::Mirror).unwrap();

@@ -6,20 +6,22 @@ use std::f64::consts::PI;
 
 use common::{reference, relative_error, slope};
 use proptest::prelude::*;
-use softly_pde::derivative::{Matrix, Order, Scheme};
-use softly_pde::grid::{Axis, Grid};
+use softly_pde::derivative::{Order, Scheme};
+use softly_pde::grid::{Axis, AxisId, Grid, GridError};
 use softly_pde::helmholtz::{HelmholtzError, HelmholtzSolver, RESONANCE_TOLERANCE};
+use softly_pde::matrix::Matrix;
 
 /// `∇²u + k²u` at the interior nodes, `[rows - 2, cols - 2]`.
 fn operator(grid: &Grid, k: f64, u: &[f64]) -> Vec<f64> {
-    let second = |axis| Matrix::on_grid(Scheme::Zero, Order::Second, grid, axis).apply(axis, u, grid.rows, grid.cols);
-    let all = second(Axis::X).into_iter().zip(second(Axis::Y)).zip(u).map(|((x, y), u)| x + y + k * k * u);
+    let second =
+        |axis| Matrix::on_grid(Scheme::Zero, Order::Second, grid, axis).apply(axis, u, grid.rows(), grid.cols());
+    let all = second(AxisId::Rows).into_iter().zip(second(AxisId::Cols)).zip(u).map(|((x, y), u)| x + y + k * k * u);
     interior(grid, &all.collect::<Vec<_>>())
 }
 
 fn interior(grid: &Grid, field: &[f64]) -> Vec<f64> {
-    let lines = field.chunks_exact(grid.cols).skip(1).take(grid.rows - 2);
-    lines.flat_map(|line| &line[1..grid.cols - 1]).copied().collect()
+    let lines = field.chunks_exact(grid.cols()).skip(1).take(grid.rows() - 2);
+    lines.flat_map(|line| &line[1..grid.cols() - 1]).copied().collect()
 }
 
 #[test]
@@ -53,9 +55,9 @@ fn second_order_convergence() {
     let k = 5.0;
     let (mut steps, mut errors) = (vec![], vec![]);
     for n in [17, 33, 49, 97] {
-        let grid = Grid { rows: n, cols: 2 * n, x: [0.0, 1.0], y: [-1.0, 1.0] };
+        let grid = Grid { axes: vec![Axis::new("x", n, 0.0, 1.0), Axis::new("y", 2 * n, -1.0, 1.0)] };
         // Zero at the ends without being a sum of few sines.
-        let nodes = || grid.coordinate(Axis::X).into_iter().zip(grid.coordinate(Axis::Y));
+        let nodes = || grid.coordinate(AxisId::Rows).into_iter().zip(grid.coordinate(AxisId::Cols));
         let exact: Vec<f64> = nodes().map(|(x, y)| x * (1.0 - x) * x.exp() * (PI * y).sin()).collect();
         let source: Vec<f64> = nodes()
             .map(|(x, y)| {
@@ -65,7 +67,7 @@ fn second_order_convergence() {
             })
             .collect();
         let found = HelmholtzSolver::new(&grid, k).unwrap().solve(&source).unwrap();
-        steps.push(grid.spacing(Axis::X).ln());
+        steps.push(grid.spacing(AxisId::Rows).ln());
         errors.push(relative_error(&found, &exact).ln());
     }
     let order = slope(&steps, &errors);
@@ -74,12 +76,12 @@ fn second_order_convergence() {
 
 #[test]
 fn resonance_is_reported_and_refused() {
-    let grid = Grid { rows: 20, cols: 33, x: [0.0, 1.0], y: [0.0, 1.5] };
+    let grid = Grid { axes: vec![Axis::new("x", 20, 0.0, 1.0), Axis::new("y", 33, 0.0, 1.5)] };
     // The eigenvalue of the mode with 2 × 3 half waves, from the stencil applied to that mode.
     let mode: Vec<f64> = grid
-        .coordinate(Axis::X)
+        .coordinate(AxisId::Rows)
         .into_iter()
-        .zip(grid.coordinate(Axis::Y))
+        .zip(grid.coordinate(AxisId::Cols))
         .map(|(x, y)| (2.0 * PI * x).sin() * (2.0 * PI * y).sin())
         .collect();
     let eigenvalue = -operator(&grid, 0.0, &mode)[5] / interior(&grid, &mode)[5];
@@ -112,8 +114,14 @@ fn errors_say_what_and_where() {
     assert_eq!(error(&Grid::unit(2, 9), 1.0), HelmholtzError::GridTooSmall { rows: 2, cols: 9 });
     assert_eq!(error(&grid, 1e200), HelmholtzError::BadWaveNumber { wave_number: 1e200 });
     assert!(matches!(error(&grid, f64::NAN), HelmholtzError::BadWaveNumber { .. }));
-    let degenerate = Grid { y: [1.0, 1.0], ..grid.clone() };
-    assert_eq!(error(&degenerate, 1.0), HelmholtzError::BadDomain { x: [0.0, 1.0], y: [1.0, 1.0] });
+    let degenerate = Grid { axes: vec![grid.axes[0].clone(), Axis::new("y", 4, 1.0, 1.0)] };
+    assert_eq!(
+        error(&degenerate, 1.0),
+        HelmholtzError::Grid(GridError::Ends { axis: "y".into(), first: 1.0, last: 1.0 })
+    );
+
+    let periodic = Grid { axes: vec![Axis::new("z", 5, 0.0, 1.0).periodic(), Axis::new("y", 4, 0.0, 1.0)] };
+    assert_eq!(error(&periodic, 1.0).to_string(), "axis `z`: the Helmholtz solver cannot use a periodic axis");
 
     let solver = HelmholtzSolver::new(&grid, 1.0).unwrap();
     assert_eq!(solver.solve(&[1.0; 19]), Err(HelmholtzError::WrongLength { expected: 20, found: 19 }));
@@ -129,9 +137,12 @@ proptest! {
     fn solutions_satisfy_the_equations(
         rows in 3_usize..40, cols in 3_usize..40, length in 0.3..3.0_f64, k in 0.0..30.0_f64, seed in 0.0..6.0_f64,
     ) {
-        let grid = Grid { rows, cols, x: [0.0, 1.0], y: [1.0, 1.0 + length] };
+        let grid = Grid { axes: vec![Axis::new("x", rows, 0.0, 1.0), Axis::new("y", cols, 1.0, 1.0 + length)] };
         let source: Vec<f64> = (0..grid.len()).map(|i| (1.7 * i as f64 + seed).sin()).collect();
-        let solver = HelmholtzSolver::new(&grid, k).unwrap();
+        let solver = match HelmholtzSolver::new(&grid, k) {
+            Ok(solver) => solver,
+            Err(error) => return Err(TestCaseError::reject(error.to_string())),
+        };
         prop_assume!(solver.nearest_eigenvalue().relative_distance > 1e-4);
         let u = solver.solve(&source).unwrap();
         let on_border = |node: usize| {

@@ -6,12 +6,12 @@ use common::{reference, relative_error, root_mean_square};
 use proptest::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use softly_pde::grid::{Axis, Grid};
+use softly_pde::grid::{Axis, AxisId, Grid, GridError};
 use softly_pde::karhunen_loeve::{KarhunenLoeve, KarhunenLoeveError};
 
 /// The covariance matrix, `[nodes, nodes]`.
 fn covariance(grid: &Grid, length: f64) -> Vec<f64> {
-    let (x, y) = (grid.coordinate(Axis::X), grid.coordinate(Axis::Y));
+    let (x, y) = (grid.coordinate(AxisId::Rows), grid.coordinate(AxisId::Cols));
     let n = grid.len();
     (0..n * n).map(|e| (-(x[e / n] - x[e % n]).hypot(y[e / n] - y[e % n]) / length).exp()).collect()
 }
@@ -54,7 +54,7 @@ fn modes_are_orthonormal_eigenvectors() {
     for (rows, cols, height, length, modes) in
         [(24, 24, 1.0, 0.1, 40), (17, 30, 2.5, 0.3, 25), (1, 50, 1.0, 0.2, 12), (7, 1, 1.0, 1e3, 3)]
     {
-        let grid = Grid { rows, cols, x: [0.0, height], y: [-1.0, 0.0] };
+        let grid = Grid { axes: vec![Axis::new("x", rows, 0.0, height), Axis::new("y", cols, -1.0, 0.0)] };
         let field = KarhunenLoeve::new(&grid, length, modes).unwrap();
         let worst = worst_defect(&field, &grid, length);
         assert!(worst < 1e-11, "{rows} × {cols}: {worst:e}");
@@ -123,7 +123,16 @@ fn errors_say_what_was_expected() {
     for modes in [0, 21] {
         assert_eq!(KarhunenLoeve::new(&grid, 0.1, modes), Err(KarhunenLoeveError::BadModes { modes, nodes: 20 }));
     }
-    assert!(matches!(KarhunenLoeve::new(&Grid::unit(0, 3), 0.1, 1), Err(KarhunenLoeveError::BadGrid { .. })));
+    assert!(matches!(
+        KarhunenLoeve::new(&Grid::unit(0, 3), 0.1, 1),
+        Err(KarhunenLoeveError::Grid(GridError::NodeCount { .. }))
+    ));
+    let periodic = Grid { axes: vec![Axis::new("x", 6, 0.0, 1.0), Axis::new("y", 5, 0.0, 1.0).periodic()] };
+    assert!(matches!(
+        KarhunenLoeve::new(&periodic, 0.1, 1),
+        Err(KarhunenLoeveError::Grid(GridError::Unsuitable { periodic: true, .. }))
+    ));
+    assert_eq!(KarhunenLoeve::new(&Grid::point(), 0.1, 1).unwrap().eigenvalues().len(), 1);
     let field = KarhunenLoeve::new(&grid, 0.1, 3).unwrap();
     assert_eq!(field.combine(&[1.0; 4]), Err(KarhunenLoeveError::WrongLength { expected: 3, found: 4 }));
 }
@@ -133,9 +142,10 @@ proptest! {
 
     #[test]
     fn modes_are_eigenvectors_of_any_grid(
-        rows in 1_usize..14, cols in 1_usize..14, height in 0.2..3.0_f64, length in 0.01..3.0_f64, share in 0.0..1.0_f64,
+        rows in 1_usize..14, cols in 1_usize..14, height in 0.2..3.0_f64, length in 0.01..3.0_f64,
+        share in 0.0..1.0_f64,
     ) {
-        let grid = Grid { rows, cols, x: [0.0, height], y: [0.0, 1.0] };
+        let grid = Grid { axes: vec![Axis::new("x", rows, 0.0, height), Axis::new("y", cols, 0.0, 1.0)] };
         let modes = 1 + (share * (grid.len() - 1) as f64) as usize;
         let field = KarhunenLoeve::new(&grid, length, modes).unwrap();
         prop_assert!(worst_defect(&field, &grid, length) < 1e-11);
