@@ -56,6 +56,11 @@ impl Default for Stencil {
 }
 
 impl Stencil {
+    /// Whether every axis has its default.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// The scheme along each axis of `grid`; `others` are the schemes of axes that the stencil does not name.
     pub fn schemes(&self, grid: &Grid, others: [Scheme; 2]) -> Result<[Scheme; 2], StencilError> {
         match self {

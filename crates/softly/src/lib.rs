@@ -73,7 +73,9 @@ pub use soft::gamma::Gamma;
 
 // Constraints.
 pub use constraint::SoftConstraint;
-pub use constraint::config::{ConstraintConfig, ParameterConfig, Region, ResidualConfig, Residuals};
+pub use constraint::config::{ConstraintConfig, ParameterConfig, ResidualConfig, Residuals};
+pub use softly_pde::region::Region;
+pub use softly_pde::stencil::Stencil;
 pub use constraint::norm::{Norm, ResidualSummary};
 
 // Objectives.

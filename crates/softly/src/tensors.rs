@@ -22,7 +22,7 @@ pub fn per_sample(values: impl Iterator<Item = f64>, like: &Tensor<4>) -> Tensor
 /// One number per node as a tensor `[1, H, W]` of the type and device of `like`.
 pub(crate) fn per_node(values: Vec<f64>, grid: &Grid, like: &Tensor<4>) -> Tensor<3> {
     let options = (&like.device().without_autodiff(), like.dtype());
-    Tensor::from_data(TensorData::new(values, [1, grid.rows, grid.cols]), options)
+    Tensor::from_data(TensorData::new(values, [1, grid.rows(), grid.cols()]), options)
 }
 
 /// The row-major values of a tensor as `f32`.

@@ -199,7 +199,7 @@ fn synthetic(config: &Config) -> Result<Dataset> {
 fn plane_wave(grid: &Grid, stream: &mut Stream) -> Vec<f32> {
     let [a, b, phase] = [0; 3].map(|_| stream.uniform());
     let wave = |i: usize| {
-        let (x, y) = ((i / grid.cols) as f64 / grid.rows as f64, (i % grid.cols) as f64 / grid.cols as f64);
+        let (x, y) = ((i / grid.cols()) as f64 / grid.rows() as f64, (i % grid.cols()) as f64 / grid.cols() as f64);
         (SQRT_2 * (TAU * ((1.0 + a) * x + (1.0 + b) * y + phase)).cos()) as f32
     };
     (0..grid.len()).map(wave).collect()

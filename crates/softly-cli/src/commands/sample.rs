@@ -26,7 +26,7 @@ pub fn run(sampling: &Sampling, seeds: Option<&str>, out: &Path, json: bool) -> 
     for (channel, name) in data.fields.iter().enumerate() {
         let of_channel = values.chunks_exact(nodes).skip(channel).step_by(channels).flatten().map(|&v| v as f32);
         let path = out.join(format!("{name}.npy"));
-        npy::write_f32(&path, &[indices.len(), data.grid.rows, data.grid.cols], of_channel)?;
+        npy::write_f32(&path, &[indices.len(), data.grid.rows(), data.grid.cols()], of_channel)?;
         files.push(path);
     }
     if data.grid.is_point() && channels == 2 {

@@ -7,7 +7,7 @@ use softly_figures::field_grid::{Coordinate, FieldGrid, FieldRow, Quantity};
 use softly_figures::histogram::{Histogram, ValueSet};
 use softly_figures::picture::{ColourMap, Field, Result, colours_of};
 use softly_figures::svg::{Colours, INK, Svg};
-use softly_pde::grid::Grid;
+use softly_pde::grid::{AxisId, Grid};
 
 /// The name of what methods are compared with.
 pub const DATA: &str = "data";
@@ -32,7 +32,7 @@ pub type Curve<'a> = (&'a str, Vec<Point>);
 /// hide all others; for residuals all but the lowest 2 % and the highest half per cent of the methods' values.
 pub fn sample_figure(title: &str, grid: &Grid, fields: &[Quantity], samples: &[MethodSample]) -> Result<Svg> {
     let residuals: Vec<Vec<f64>> = samples.iter().map(|s| s.residual.iter().map(|r| r.abs()).collect()).collect();
-    let picture = |values| Field::new(grid.rows, grid.cols, values);
+    let picture = |values| Field::new(grid.rows(), grid.cols(), values);
     let mut rows = Vec::new();
     for (k, value) in fields.iter().enumerate() {
         let columns: Vec<&[f64]> = samples.iter().map(|s| s.fields.get(k).copied().unwrap_or_default()).collect();
@@ -56,9 +56,12 @@ pub fn sample_figure(title: &str, grid: &Grid, fields: &[Quantity], samples: &[M
     FieldGrid { title: title.to_owned(), columns, rows, coordinates: Some(coordinates(grid)) }.svg()
 }
 
-/// The coordinates of a grid: x downwards, y to the right.
+/// The coordinates of a grid: the first axis downwards, the second to the right.
 pub fn coordinates(grid: &Grid) -> [Coordinate; 2] {
-    [("x", grid.x), ("y", grid.y)].map(|(name, ends)| Coordinate { quantity: Quantity::new(name, ""), ends })
+    AxisId::BOTH.map(|id| {
+        let axis = grid.axis(id);
+        Coordinate { quantity: Quantity::new(&axis.name, ""), ends: [axis.first, axis.last] }
+    })
 }
 
 /// The values below which the given fractions of the finite `values` lie.

@@ -134,7 +134,7 @@ impl<'a> Run<'a> {
             ablation: self.study.ablation,
             command: info.command.clone(),
             commit: info.commit.clone(),
-            grid: [data.grid.rows, data.grid.cols],
+            grid: [data.grid.rows(), data.grid.cols()],
             eval: self.study.full,
             references: evaluator.references()?,
             verdicts: Vec::new(),
@@ -152,7 +152,7 @@ impl<'a> Run<'a> {
         let eval = self.eval(variant);
         let mut trained = Trained::load_with(&folder.path, &variant.settings, self.job.device)?;
         let (result, kept) = eval.run(&trained, evaluator, data, self.job)?;
-        let shape = [eval.keep.min(eval.samples), data.fields.len(), data.grid.rows, data.grid.cols];
+        let shape = [eval.keep.min(eval.samples), data.fields.len(), data.grid.rows(), data.grid.cols()];
         npy::write_f32(&cell.samples_file(self.out, variant), &shape, kept.iter().map(|&v| v as f32))?;
         let mut learned = Vec::new();
         trained.model.visit("", &mut |name, parameter| {

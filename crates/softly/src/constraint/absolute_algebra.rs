@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use softly_pde::algebra::{Algebra, Binary, Derivative, Unary};
+use softly_pde::algebra::{Algebra, Binary, Unary};
+use softly_pde::operator::Operator;
 
 use crate::constraint::tensor_algebra::{TensorAlgebra, TensorValue};
 
@@ -54,7 +55,7 @@ impl Algebra for AbsoluteAlgebra<'_> {
         self.0.at_least(x, floor)
     }
 
-    fn derivative(&self, x: &TensorValue, derivative: Derivative, transposed: bool) -> TensorValue {
-        self.0.absolute_derivative(x, derivative, transposed)
+    fn apply(&self, x: &TensorValue, operator: Operator, transposed: bool) -> TensorValue {
+        self.0.absolute_apply(x, operator, transposed)
     }
 }

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use softly_pde::derivative::Scheme;
 use softly_pde::formula::{self, Parameter, Symbols};
 use softly_pde::grid::Grid;
+use softly_pde::region::Region;
+use softly_pde::stencil::{Stencil, StencilError, default_schemes};
 
 use crate::constraint::norm::Norm;
 use crate::constraint::parameters::{RuntimeParameters, Source};
@@ -23,22 +25,19 @@ pub struct ConstraintConfig {
     pub fields: Vec<String>,
     /// One formula, or several with their regions.
     pub residual: Residuals,
-    /// How derivatives are taken.
-    #[serde(default = "default_stencil")]
-    pub stencil: Scheme,
+    /// How derivatives are taken: one scheme for all axes, or one per axis. By default as the axis asks: `periodic`, or
+    /// `one-sided-2`.
+    #[serde(default, skip_serializing_if = "Stencil::is_default")]
+    pub stencil: Stencil,
     /// How they are taken for single fields instead.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub stencils: BTreeMap<String, Scheme>,
+    pub stencils: BTreeMap<String, Stencil>,
     /// How residuals are summed up.
     #[serde(default = "default_norm")]
     pub norm: Norm,
     /// Named quantities of the formulas.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, ParameterConfig>,
-}
-
-fn default_stencil() -> Scheme {
-    Scheme::OneSided2
 }
 
 fn default_norm() -> Norm {
@@ -71,44 +70,6 @@ pub struct ResidualConfig {
 
 fn one() -> f64 {
     1.0
-}
-
-/// A set of nodes, as a field is printed: rows downwards (x), columns to the right (y).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Region {
-    /// Every node.
-    #[default]
-    All,
-    /// Every node but the outermost ring.
-    Interior,
-    /// The outermost ring.
-    Border,
-    /// The first column.
-    Left,
-    /// The last column.
-    Right,
-    /// The first row.
-    Top,
-    /// The last row.
-    Bottom,
-}
-
-impl Region {
-    /// Whether the node in `row` and `col` of `grid` belongs to the region.
-    pub fn contains(self, row: usize, col: usize, grid: &Grid) -> bool {
-        let edges = [col == 0, col + 1 == grid.cols, row == 0, row + 1 == grid.rows];
-        let border = edges.contains(&true);
-        match self {
-            Self::All => true,
-            Self::Interior => !border,
-            Self::Border => border,
-            Self::Left => edges[0],
-            Self::Right => edges[1],
-            Self::Top => edges[2],
-            Self::Bottom => edges[3],
-        }
-    }
 }
 
 /// A parameter's value as written in a configuration file.
@@ -173,16 +134,28 @@ impl ConstraintConfig {
         }
     }
 
-    /// How derivatives of the field `name` are taken.
-    pub fn stencil_of(&self, name: &str) -> Scheme {
-        self.stencils.get(name).copied().unwrap_or(self.stencil)
+    /// How derivatives of the field `name` are taken along each axis of `grid`.
+    pub fn schemes_of(&self, name: &str, grid: &Grid) -> Result<[Scheme; 2]> {
+        let refused = |key: &str| {
+            let key = format!("constraint.{key}");
+            move |e: StencilError| Error::input(key, &e).hint(e.hint().unwrap_or_default())
+        };
+        let all = self.stencil.schemes(grid, default_schemes(grid)).map_err(refused("stencil"))?;
+        match self.stencils.get(name) {
+            Some(own) => own.schemes(grid, all).map_err(refused(&format!("stencils.{name}"))),
+            None => Ok(all),
+        }
     }
 
     /// What the names in the formulas mean on `grid`, and where run-time parameters get their values.
     pub(super) fn symbols(&self, grid: &Grid) -> Result<(Symbols, RuntimeParameters)> {
         self.check_names()?;
-        let mut symbols = Symbols::new(grid.clone(), self.stencil);
-        symbols.field_schemes = self.stencils.clone();
+        let mut symbols = Symbols::new(grid.clone());
+        // No field is called so.
+        symbols.schemes = self.schemes_of("", grid)?;
+        for name in self.stencils.keys() {
+            symbols.field_schemes.insert(name.clone(), self.schemes_of(name, grid)?);
+        }
         let mut sources = BTreeMap::new();
         // Numbers first, so that formulas may use them.
         for (name, parameter) in &self.parameters {
@@ -288,8 +261,8 @@ fn key_of(name: &str) -> String {
 /// The array `[H, W]` of the parameter `name`.
 fn read_array(name: &str, file: &Path, grid: &Grid) -> Result<Vec<f64>> {
     let array = npy::read(file)?;
-    if array.shape != [grid.rows, grid.cols] {
-        let expected = format!("{} needs an array [{}, {}]", key_of(name), grid.rows, grid.cols);
+    if array.shape != [grid.rows(), grid.cols()] {
+        let expected = format!("{} needs an array [{}, {}]", key_of(name), grid.rows(), grid.cols());
         return Err(Error::input(file.display(), format!("{expected}, found {:?}", array.shape)));
     }
     Ok(array.values)

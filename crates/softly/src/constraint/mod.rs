@@ -82,12 +82,14 @@ impl SoftConstraint {
                     format!("`{}` depends on none of the fields {}", residual.formula, config.fields.join(", ")),
                 ));
             }
-            let inside = |node: usize| residual.region.contains(node / grid.cols, node % grid.cols, grid);
-            let weights: Arc<[f64]> = (0..grid.len()).map(|i| if inside(i) { residual.weight } else { 0.0 }).collect();
-            let count = (0..grid.len()).filter(|&i| inside(i)).count();
+            let inside = residual.region.mask(grid).map_err(|e| {
+                Error::input("constraint.residual", &e).hint(e.hint().unwrap_or_default())
+            })?;
+            let weights: Arc<[f64]> = inside.iter().map(|&inside| if inside { residual.weight } else { 0.0 }).collect();
+            let count = inside.iter().filter(|inside| **inside).count();
             if count == 0 {
                 let problem =
-                    format!("the region {:?} of a {}×{} grid is empty", residual.region, grid.rows, grid.cols);
+                    format!("the region {} of a {}×{} grid is empty", residual.region, grid.rows(), grid.cols());
                 return Err(Error::input("constraint.residual", problem));
             }
             nodes += count;

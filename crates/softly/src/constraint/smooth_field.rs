@@ -3,7 +3,7 @@
 use std::f64::consts::{PI, SQRT_2};
 
 use burn::tensor::{Tensor, TensorData};
-use softly_pde::grid::{Axis, Grid};
+use softly_pde::grid::{AxisId, Grid};
 
 /// Waves whose amplitude is below this share of the largest are left out.
 const NEGLIGIBLE: f64 = 0.01;
@@ -27,13 +27,10 @@ pub(crate) struct SmoothField {
 impl SmoothField {
     /// The field around `start` on `grid`.
     pub fn new(grid: &Grid, start: f64, length: f64, size: f64) -> Self {
-        let axes = [Axis::X, Axis::Y];
+        let axes = AxisId::BOTH;
         let nodes = axes.map(|axis| grid.nodes(axis));
-        let frequency = |axis: Axis, wave: usize| {
-            let [first, last] = grid.ends(axis);
-            PI * wave as f64 / (last - first).abs().max(f64::MIN_POSITIVE)
-        };
-        let amplitude = |axis: Axis, wave: usize| (-0.25 * (length * frequency(axis, wave)).powi(2)).exp();
+        let frequency = |axis: AxisId, wave: usize| PI * wave as f64 / grid.length(axis).max(f64::MIN_POSITIVE);
+        let amplitude = |axis: AxisId, wave: usize| (-0.25 * (length * frequency(axis, wave)).powi(2)).exp();
         let waves = axes.map(|axis| {
             (1..grid.nodes(axis)).find(|&wave| amplitude(axis, wave) < NEGLIGIBLE).unwrap_or(grid.nodes(axis))
         });
@@ -44,7 +41,7 @@ impl SmoothField {
         let rows = (0..nodes[0]).flat_map(|i| (0..waves[0]).map(move |p| cosine(0, p, i))).collect();
         let cols = (0..waves[1]).flat_map(|q| (0..nodes[1]).map(move |j| cosine(1, q, j))).collect();
         let mut amplitudes: Vec<f64> = (0..waves[0] * waves[1])
-            .map(|pq| amplitude(Axis::X, pq / waves[1]) * amplitude(Axis::Y, pq % waves[1]))
+            .map(|pq| amplitude(AxisId::Rows, pq / waves[1]) * amplitude(AxisId::Cols, pq % waves[1]))
             .collect();
         // The mean square of every φ over the nodes is 1.
         let scale = size / amplitudes.iter().map(|a| a * a).sum::<f64>().sqrt();
@@ -88,6 +85,8 @@ impl SmoothField {
 
 #[cfg(test)]
 mod tests {
+    use softly_pde::grid::Axis;
+
     use super::*;
     use crate::random::{Purpose, Stream};
     use crate::tensors::to_vec_f64;
@@ -95,7 +94,7 @@ mod tests {
 
     #[test]
     fn it_has_the_size_and_the_correlation_that_were_asked_for() {
-        let grid = Grid { rows: 24, cols: 32, x: [0.0, 1.0], y: [0.0, 2.0] };
+        let grid = Grid { axes: vec![Axis::new("x", 24, 0.0, 1.0), Axis::new("y", 32, 0.0, 2.0)] };
         let field = SmoothField::new(&grid, 3.0, 0.2, 0.5);
         assert!(field.waves[0] < field.waves[1] && field.waves[1] < 24, "{:?}", field.waves);
         let (draws, n) = (400, field.coefficients());
@@ -119,7 +118,7 @@ mod tests {
 
     #[test]
     fn tensors_and_numbers_agree() {
-        let grid = Grid { rows: 6, cols: 5, x: [0.0, 1.0], y: [0.0, 0.8] };
+        let grid = Grid { axes: vec![Axis::new("x", 6, 0.0, 1.0), Axis::new("y", 5, 0.0, 0.8)] };
         let field = SmoothField::new(&grid, -1.0, 0.3, 2.0);
         let z = Stream::new(2, Purpose::Metric, 0).normals(field.coefficients());
         let double = (&Device::flex(), DType::F64);

@@ -6,8 +6,9 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use softly_pde::algebra::{Algebra, Binary, Derivative, Unary};
-use softly_pde::grid::{Axis, Grid};
+use softly_pde::algebra::{Algebra, Binary, Unary};
+use softly_pde::grid::{AxisId, Grid};
+use softly_pde::operator::Operator;
 
 /// A number, or a batch of fields `[N, H, W]` in which sizes of 1 stand for any size.
 // Boxing the handle would cost an allocation per operation to save bytes of a value that lives on the stack.
@@ -20,15 +21,15 @@ pub enum TensorValue {
     Tensor(Tensor<3>),
 }
 
-/// Constant tensors that a constraint needs again and again: derivative matrices and arrays of its formulas.
+/// Constant tensors that a constraint needs again and again: matrices and arrays of its formulas.
 #[derive(Default)]
 pub struct Constants {
-    matrices: Mutex<HashMap<(Derivative, Kind, DType), Tensor<3>>>,
+    matrices: Mutex<HashMap<(Operator, Kind, DType), Tensor<3>>>,
     /// By address; the array is kept alive with its tensor so that the address stays its own.
     arrays: Mutex<HashMap<(usize, DType), Uploaded>>,
 }
 
-/// What is done to a derivative matrix.
+/// What is done to an operator's matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Kind {
     transposed: bool,
@@ -69,11 +70,12 @@ impl<'a> TensorAlgebra<'a> {
         Tensor::from_data(TensorData::new(values, shape), (&self.device, self.dtype))
     }
 
-    /// The matrix as it multiplies `[N, H, W]`: from the left along x, from the right (hence transposed) along y.
-    fn matrix(&self, derivative: Derivative, kind: Kind) -> Tensor<3> {
-        cached(&self.constants.matrices, (derivative, kind, self.dtype), || {
-            let matrix = derivative.matrix(self.grid);
-            let from_right = derivative.axis == Axis::Y;
+    /// The matrix as it multiplies `[N, H, W]`: from the left along the rows' axis, from the right (hence transposed) along the
+    /// columns'.
+    fn matrix(&self, operator: Operator, kind: Kind) -> Tensor<3> {
+        cached(&self.constants.matrices, (operator, kind, self.dtype), || {
+            let matrix = operator.matrix(self.grid);
+            let from_right = operator.axis == AxisId::Cols;
             let matrix = if kind.transposed == from_right { matrix } else { matrix.transposed() };
             let n = matrix.size();
             let entries = matrix.dense();
@@ -82,20 +84,20 @@ impl<'a> TensorAlgebra<'a> {
         })
     }
 
-    fn apply(&self, x: &TensorValue, derivative: Derivative, kind: Kind) -> TensorValue {
+    fn product(&self, x: &TensorValue, operator: Operator, kind: Kind) -> TensorValue {
         let x = self.tensor(x);
         let n = x.dims()[0];
-        let x = x.expand([n, self.grid.rows, self.grid.cols]);
-        let matrix = self.matrix(derivative, kind);
-        TensorValue::Tensor(match derivative.axis {
-            Axis::X => matrix.matmul(x),
-            Axis::Y => x.matmul(matrix),
+        let x = x.expand([n, self.grid.rows(), self.grid.cols()]);
+        let matrix = self.matrix(operator, kind);
+        TensorValue::Tensor(match operator.axis {
+            AxisId::Rows => matrix.matmul(x),
+            AxisId::Cols => x.matmul(matrix),
         })
     }
 
-    /// [`Algebra::derivative`] with the absolute values of the matrix' entries.
-    pub fn absolute_derivative(&self, x: &TensorValue, derivative: Derivative, transposed: bool) -> TensorValue {
-        self.apply(x, derivative, Kind { transposed, absolute: true })
+    /// [`Algebra::apply`] with the absolute values of the matrix' entries.
+    pub fn absolute_apply(&self, x: &TensorValue, operator: Operator, transposed: bool) -> TensorValue {
+        self.product(x, operator, Kind { transposed, absolute: true })
     }
 }
 
@@ -108,7 +110,7 @@ impl Algebra for TensorAlgebra<'_> {
 
     fn array(&self, array: &Arc<[f64]>) -> TensorValue {
         let key = (array.as_ptr() as usize, self.dtype);
-        let make = || (array.clone(), self.constant(array.to_vec(), [1, self.grid.rows, self.grid.cols]));
+        let make = || (array.clone(), self.constant(array.to_vec(), [1, self.grid.rows(), self.grid.cols()]));
         TensorValue::Tensor(cached(&self.constants.arrays, key, make).1)
     }
 
@@ -120,6 +122,7 @@ impl Algebra for TensorAlgebra<'_> {
             Unary::Sqrt => x.clamp_min(1e-24).sqrt(),
             Unary::Abs => x.abs(),
             Unary::Sign => x.detach().sign(),
+            Unary::Heaviside => x.detach().greater_equal_elem(0.0).float().cast(self.dtype),
             Unary::Exp => x.exp(),
             Unary::Log => x.log(),
             Unary::Sin => x.sin(),
@@ -175,7 +178,7 @@ impl Algebra for TensorAlgebra<'_> {
         TensorValue::Tensor(self.tensor(x).clamp_min(floor))
     }
 
-    fn derivative(&self, x: &TensorValue, derivative: Derivative, transposed: bool) -> TensorValue {
-        self.apply(x, derivative, Kind { transposed, absolute: false })
+    fn apply(&self, x: &TensorValue, operator: Operator, transposed: bool) -> TensorValue {
+        self.product(x, operator, Kind { transposed, absolute: false })
     }
 }

@@ -73,7 +73,7 @@ impl Dataset {
 
     /// Shape of a sample, `[C, H, W]`.
     pub fn shape(&self) -> [usize; 3] {
-        [self.fields.len(), self.grid.rows, self.grid.cols]
+        [self.fields.len(), self.grid.rows(), self.grid.cols()]
     }
 
     /// Refuses empty data and data that are not finite.

@@ -124,7 +124,7 @@ impl DatasetFolder {
 
     /// The samples of a split, to be read one after the other.
     pub fn samples(&self, split: Split) -> Result<Samples> {
-        let Grid { rows, cols, .. } = self.description.grid;
+        let (rows, cols) = (self.description.grid.rows(), self.description.grid.cols());
         let expected = [self.count(split), rows, cols];
         let readers = self.description.fields.iter().map(|field| {
             let path = self.path.join(split.name()).join(format!("{}.npy", field.name));

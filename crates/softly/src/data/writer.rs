@@ -276,7 +276,7 @@ impl<'a> Writing<'a> {
         let mut files = [Vec::new(), Vec::new()];
         for (split, files) in Split::BOTH.into_iter().zip(&mut files) {
             make_folder(&partial.join(split.name()))?;
-            let header = npy::header_f32(&[plan.count(split), grid.rows, grid.cols]);
+            let header = npy::header_f32(&[plan.count(split), grid.rows(), grid.cols()]);
             for field in &fields {
                 let path = partial.join(split.name()).join(format!("{}.npy", field.name));
                 let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);

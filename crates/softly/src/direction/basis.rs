@@ -4,10 +4,13 @@
 //! and autodiff passes through it.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use softly_pde::derivative::{Matrix, Order, Scheme};
-use softly_pde::grid::{Axis, Grid};
+use softly_pde::derivative::{Order, Scheme};
+use softly_pde::grid::{Axis, AxisId, Grid, Placement};
+use softly_pde::matrix::Matrix;
+use softly_pde::region::Region;
 
-use crate::constraint::config::{ConstraintConfig, Region};
+use crate::constraint::config::ConstraintConfig;
+use crate::error::Result;
 use crate::tensors::to_vec_f64;
 
 /// n functions along an axis of n nodes, chosen by what a field does at the ends.
@@ -23,6 +26,9 @@ pub enum Family {
     /// sin(π (j + 1)(k + 1) / (n + 1)) (DST-I): orthonormal eigenvectors of [`Scheme::Zero`], zero one spacing beyond
     /// the ends.
     Sine,
+    /// sin(π (j + ½)(k + 1) / n) (DST-II): orthonormal eigenvectors of [`Scheme::Zero`] on cells, zero half a spacing beyond the
+    /// last cells' centres.
+    CellSine,
     /// Orthonormal sines of the n − 2 inner nodes, zero at the end nodes, and last the two end nodes by themselves.
     InnerSine,
     /// Orthonormal real Fourier modes: eigenvectors of [`Scheme::Periodic`] and [`Scheme::Spectral`].
@@ -30,12 +36,22 @@ pub enum Family {
 }
 
 impl Family {
-    /// The orthonormal family for data that are differentiated with `scheme`.
-    pub fn of_data(scheme: Scheme) -> Self {
-        match scheme {
-            Scheme::OneSided2 | Scheme::Mirror => Self::Cosine,
-            Scheme::Zero => Self::Sine,
-            Scheme::Periodic | Scheme::Spectral => Self::Fourier,
+    /// The orthonormal family for data that are differentiated with `scheme` along `axis`.
+    pub fn of_data(scheme: Scheme, axis: &Axis) -> Self {
+        match (scheme, axis.placement) {
+            (Scheme::OneSided2 | Scheme::OneSided4 | Scheme::Mirror, _) => Self::Cosine,
+            (Scheme::Zero, Placement::Nodes) => Self::Sine,
+            (Scheme::Zero, Placement::Cells) => Self::CellSine,
+            (Scheme::Periodic | Scheme::Periodic4 | Scheme::Spectral, _) => Self::Fourier,
+        }
+    }
+
+    /// The eigenvectors of the second derivative of `scheme` along `axis`. One-sided schemes have none that help; the mirrored
+    /// ones stand in.
+    pub fn of_derivative(scheme: Scheme, axis: &Axis) -> Self {
+        match Self::of_data(scheme, axis) {
+            Self::Cosine if axis.placement == Placement::Nodes => Self::MirroredCosine,
+            family => family,
         }
     }
 
@@ -50,6 +66,10 @@ impl Family {
             }
             Self::MirroredCosine => (PI * jf * kf / (nf - 1.0).max(1.0)).cos(),
             Self::Sine => (2.0 / (nf + 1.0)).sqrt() * (PI * (jf + 1.0) * (kf + 1.0) / (nf + 1.0)).sin(),
+            Self::CellSine => {
+                let norm = if k + 1 == n { 1.0 } else { 2.0 } / nf;
+                norm.sqrt() * (PI * (jf + 0.5) * (kf + 1.0) / nf).sin()
+            }
             Self::InnerSine => {
                 let inner = n.saturating_sub(2);
                 let end = j == 0 || j + 1 == n;
@@ -98,17 +118,18 @@ impl Family {
     }
 }
 
-/// A basis of fields `[C, H, W]`: each channel has the products of one family's functions along both axes.
+/// A basis of fields `[C, H, W]`: each channel has the products of the functions of two families, one along each axis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Basis {
-    families: Vec<Family>,
+    /// Along rows and columns, by channel.
+    families: Vec<[Family; 2]>,
     rows: usize,
     cols: usize,
 }
 
 impl Basis {
     /// The basis of fields with one channel per entry of `families` on `rows` × `cols` nodes.
-    pub fn new(families: Vec<Family>, rows: usize, cols: usize) -> Self {
+    pub fn new(families: Vec<[Family; 2]>, rows: usize, cols: usize) -> Self {
         Self { families, rows, cols }
     }
 
@@ -116,18 +137,22 @@ impl Basis {
     ///
     /// A field whose equations all hold in the interior gets sines of the interior and its border's nodes by themselves; else
     /// its stencil decides. Channels that the constraint does not know get cosines, which assume nothing.
-    pub fn of_data(constraint: &ConstraintConfig, channels: &[String], grid: &Grid) -> Self {
+    pub fn of_data(constraint: &ConstraintConfig, channels: &[String], grid: &Grid) -> Result<Self> {
         let interior = constraint.residuals().iter().all(|r| r.region == Region::Interior);
-        let family = |name: &String| {
-            if !constraint.fields.contains(name) {
-                Family::Cosine
-            } else if interior {
-                Family::InnerSine
-            } else {
-                Family::of_data(constraint.stencil_of(name))
-            }
+        let families = |name: &String| {
+            let known = constraint.fields.contains(name);
+            let schemes = constraint.schemes_of(name, grid)?;
+            Ok(AxisId::BOTH.map(|id| {
+                let axis = grid.axis(id);
+                match schemes[id as usize] {
+                    _ if axis.periodic => Family::Fourier,
+                    _ if !known => Family::Cosine,
+                    _ if interior => Family::InnerSine,
+                    scheme => Family::of_data(scheme, axis),
+                }
+            }))
         };
-        Self::new(channels.iter().map(family).collect(), grid.rows, grid.cols)
+        Ok(Self::new(channels.iter().map(families).collect::<Result<_>>()?, grid.rows(), grid.cols()))
     }
 
     /// Shape of a sample, `[C, H, W]`.
@@ -135,8 +160,8 @@ impl Basis {
         [self.families.len(), self.rows, self.cols]
     }
 
-    /// The family of a channel.
-    pub fn family(&self, channel: usize) -> Family {
+    /// The families of a channel along rows and columns.
+    pub fn families(&self, channel: usize) -> [Family; 2] {
         self.families[channel]
     }
 
@@ -149,15 +174,14 @@ impl Basis {
     /// The transform for tensors of the type and device of `like`.
     pub fn transform(&self, like: &Tensor<4>) -> Transform {
         let device = like.device().without_autodiff();
-        let matrices = |n: usize, matrix: &dyn Fn(Family) -> Vec<f64>| -> Tensor<4> {
-            let values: Vec<f64> = self.families.iter().flat_map(|&family| matrix(family)).collect();
+        let matrices = |axis: usize, n: usize, matrix: &dyn Fn(Family, usize) -> Vec<f64>| -> Tensor<4> {
+            let values: Vec<f64> = self.families.iter().flat_map(|families| matrix(families[axis], n)).collect();
             Tensor::from_data(TensorData::new(values, [1, self.families.len(), n, n]), (&device, like.dtype()))
         };
-        let (analysis, synthesis) = (|n| matrices(n, &|f| f.analysis(n)), |n| matrices(n, &|f| f.synthesis(n)));
-        Transform {
-            analysis: [analysis(self.rows), analysis(self.cols).swap_dims(2, 3)],
-            synthesis: [synthesis(self.rows), synthesis(self.cols).swap_dims(2, 3)],
-        }
+        let pair = |matrix: &dyn Fn(Family, usize) -> Vec<f64>| {
+            [matrices(0, self.rows, matrix), matrices(1, self.cols, matrix).swap_dims(2, 3)]
+        };
+        Transform { analysis: pair(&Family::analysis), synthesis: pair(&Family::synthesis) }
     }
 }
 
@@ -185,10 +209,10 @@ fn apply([left, right]: &[Tensor<4>; 2], x: Tensor<4>) -> Tensor<4> {
 
 /// The eigenvalue of the second derivative along `axis` for each function of `family`; `None` for those that stand for
 /// nodes that keep their values.
-pub(crate) fn eigenvalues(family: Family, scheme: Scheme, grid: &Grid, axis: Axis) -> Vec<Option<f64>> {
-    let n = grid.nodes(axis);
+pub(crate) fn eigenvalues(family: Family, scheme: Scheme, axis: &Axis) -> Vec<Option<f64>> {
+    let n = axis.nodes;
     let (analysis, synthesis) = (family.analysis(n), family.synthesis(n));
-    let matrix = Matrix::on_grid(scheme, Order::Second, grid, axis);
+    let matrix = Matrix::derivative(scheme, Order::Second, axis);
     let eigenvalue = |k: usize| {
         let image = |row: &Vec<(usize, f64)>| row.iter().map(|&(j, v)| v * synthesis[j * n + k]).sum::<f64>();
         matrix.rows.iter().zip(&analysis[k * n..]).map(|(row, a)| a * image(row)).sum::<f64>()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use softly_pde::derivative::Scheme;
+use softly_pde::stencil::Stencil;
 
 use crate::auto::NumberOrAuto;
 use crate::checks::positive;
@@ -231,7 +231,7 @@ pub struct NewtonConfig {
     /// How the direction differentiates the solved field. By default as the constraint does, but `mirror` in place of
     /// `one-sided-2` at the sides: one-sided rows there make the system nearly singular.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub stencil: Option<Scheme>,
+    pub stencil: Option<Stencil>,
     /// Physical values that other fields are kept above, smoothly: a permeability has to be positive. By default
     /// [`DataSpec::floors`](crate::model::blueprint::DataSpec::floors).
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,9 +1,10 @@
 //! The equation that is solved for a field: which residual it is, and what it leaves open.
 
 use softly_pde::algebra::{F64Algebra, Value};
+use softly_pde::region::Region;
 
 use crate::constraint::SoftConstraint;
-use crate::constraint::config::{ConstraintConfig, Region};
+use crate::constraint::config::ConstraintConfig;
 use crate::direction::Site;
 use crate::error::{Error, Result, nearest};
 
@@ -28,21 +29,21 @@ impl Equation {
             let problem = format!("no residual contains `{solve_for}`");
             Error::input("denoiser.scd.solve_for", problem)
         })?;
-        let inner = match site.formulas.residuals()[residual].region {
+        let inner = match &site.formulas.residuals()[residual].region {
             Region::All => false,
             Region::Interior => true,
             region => {
                 let problem = format!(
-                    "the first residual with `{solve_for}` holds on {region:?} only, which does not determine a field"
+                    "the first residual with `{solve_for}` holds on {region} only, which does not determine a field"
                 );
                 let hint = "list the equation of the whole grid or its interior before boundary conditions";
                 return Err(Error::input("denoiser.scd.solve_for", problem).hint(hint));
             }
         };
         let grid = site.grid;
-        if grid.rows < 4 || grid.cols < 4 {
+        if grid.rows() < 4 || grid.cols() < 4 {
             let problem =
-                format!("`{direction}` needs 4 nodes along each axis, the grid has {} × {}", grid.rows, grid.cols);
+                format!("`{direction}` needs 4 nodes along each axis, the grid has {} × {}", grid.rows(), grid.cols());
             return Err(Error::input("denoiser.scd.directions", problem).hint(format!("leave `{direction}` out")));
         }
         Ok(Self { residual, slot, inner })

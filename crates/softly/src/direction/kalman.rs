@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor, TensorData};
-use softly_pde::grid::Axis;
+use softly_pde::grid::AxisId;
 
 use crate::constraint::SoftConstraint;
 use crate::constraint::linearised::Linearised;
@@ -91,12 +91,14 @@ impl BuildDirection for KalmanDirection {
             return Err(Error::input("denoiser.scd.kalman.iterations", "expected at least 1, found 0"));
         }
         let Equation { residual: equation, slot, .. } = Equation::of(site, "kalman")?;
-        let basis = Basis::of_data(site.formulas, site.fields, site.grid);
+        let basis = Basis::of_data(site.formulas, site.fields, site.grid)?;
         let channel = site.constraint.fields[slot].channel;
-        let (family, scheme) = (basis.family(channel), site.formulas.stencil_of(&site.formulas.fields[slot]));
-        let [along_x, along_y] = [Axis::X, Axis::Y].map(|axis| eigenvalues(family, scheme, site.grid, axis));
+        let schemes = site.formulas.schemes_of(&site.formulas.fields[slot], site.grid)?;
+        let families = basis.families(channel);
+        let along = |id: AxisId| eigenvalues(families[id as usize], schemes[id as usize], site.grid.axis(id));
+        let [along_rows, along_cols] = AxisId::BOTH.map(along);
         let value = |x: Option<f64>| x.unwrap_or(0.0);
-        let eigenvalues = along_x.iter().flat_map(|&x| along_y.iter().map(move |&y| value(x) + value(y))).collect();
+        let eigenvalues = along_rows.iter().flat_map(|&x| along_cols.iter().map(move |&y| value(x) + value(y))).collect();
         let [c, h, w] = basis.shape();
         let of_nodes = || Parameter::fixed(vec![0.0; LEVELS * h * w], [LEVELS, 1, h, w], site.device);
         Ok(Self {

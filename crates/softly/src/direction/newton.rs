@@ -7,7 +7,8 @@
 
 use burn::tensor::{Tensor, activation};
 use softly_pde::derivative::Scheme;
-use softly_pde::grid::Axis;
+use softly_pde::grid::{AxisId, Grid};
+use softly_pde::stencil::Stencil;
 
 use crate::constraint::SoftConstraint;
 use crate::constraint::linearised::Linearised;
@@ -62,32 +63,39 @@ impl BuildDirection for NewtonDirection {
         }
         let floors = floors(site)?;
         let Equation { residual: equation, slot, inner } = Equation::of(site, "newton")?;
-        let solve_for = &site.formulas.fields[slot];
+        let (solve_for, grid) = (&site.formulas.fields[slot], site.grid);
 
-        let given = site.formulas.stencil_of(solve_for);
+        let given = site.formulas.schemes_of(solve_for, grid)?;
         // In the interior one-sided stencils are plain central ones.
-        let consistent = if given == Scheme::OneSided2 && !inner { Scheme::Mirror } else { given };
-        let scheme = config.stencil.unwrap_or(consistent);
-        let mut own = site.formulas.clone();
-        own.stencils.insert(solve_for.clone(), scheme);
-        let own = SoftConstraint::new(&own, site.fields, site.grid, site.units)?.sharing_parameters_of(site.constraint);
-
-        let family = match scheme {
-            _ if inner => Family::InnerSine,
-            Scheme::OneSided2 | Scheme::Mirror => Family::MirroredCosine,
-            Scheme::Zero => Family::Sine,
-            Scheme::Periodic | Scheme::Spectral => Family::Fourier,
+        let consistent = |scheme: Scheme| match scheme {
+            Scheme::OneSided2 | Scheme::OneSided4 if !inner => Scheme::Mirror,
+            scheme => scheme,
         };
+        let schemes = match &config.stencil {
+            Some(stencil) => stencil.schemes(grid, given.map(consistent)).map_err(|e| {
+                Error::input("denoiser.scd.newton.stencil", &e).hint(e.hint().unwrap_or_default())
+            })?,
+            None => given.map(consistent),
+        };
+        let mut own = site.formulas.clone();
+        own.stencils.insert(solve_for.clone(), by_name(grid, schemes));
+        let own = SoftConstraint::new(&own, site.fields, grid, site.units)?.sharing_parameters_of(site.constraint);
+
+        let families = AxisId::BOTH.map(|id| match (inner, grid.axis(id).periodic) {
+            (true, false) => Family::InnerSine,
+            _ => Family::of_derivative(schemes[id as usize], grid.axis(id)),
+        });
         let up_to_constant = !inner && ignores_constants(&own, equation, slot);
-        let grid = site.grid;
-        let [along_x, along_y] = [Axis::X, Axis::Y].map(|axis| eigenvalues(family, scheme, grid, axis));
-        let pairs = || along_x.iter().flat_map(|&x| along_y.iter().map(move |&y| (x, y)));
+        let along = |id: AxisId| eigenvalues(families[id as usize], schemes[id as usize], grid.axis(id));
+        let [along_rows, along_cols] = AxisId::BOTH.map(along);
+        let pairs = || along_rows.iter().flat_map(|&x| along_cols.iter().map(move |&y| (x, y)));
         let mut modes: Vec<f64> = pairs().map(|(x, y)| if x.is_some() && y.is_some() { 1.0 } else { 0.0 }).collect();
         if up_to_constant {
             modes[0] = 0.0;
         }
         let weight = |node: usize| {
-            family.node_weight(node / grid.cols, grid.rows) * family.node_weight(node % grid.cols, grid.cols)
+            families[0].node_weight(node / grid.cols(), grid.rows())
+                * families[1].node_weight(node % grid.cols(), grid.cols())
         };
         let total: f64 = (0..grid.len()).map(weight).sum();
         Ok(Self {
@@ -97,7 +105,7 @@ impl BuildDirection for NewtonDirection {
             channels: site.fields.len(),
             constraint: own,
             floors,
-            basis: Basis::new(vec![family], grid.rows, grid.cols),
+            basis: Basis::new(vec![families], grid.rows(), grid.cols()),
             eigenvalues: pairs().map(|(x, y)| x.unwrap_or(0.0) + y.unwrap_or(0.0)).collect(),
             modes,
             weights: (0..grid.len()).map(|node| weight(node) / total).collect(),
@@ -107,6 +115,11 @@ impl BuildDirection for NewtonDirection {
             stop_gradient: config.stop_gradient && site.device.is_autodiff(),
         })
     }
+}
+
+/// A stencil that names the scheme of each axis of `grid`.
+fn by_name(grid: &Grid, schemes: [Scheme; 2]) -> Stencil {
+    Stencil::PerAxis(grid.axes.iter().zip(schemes).map(|(axis, scheme)| (axis.name.clone(), scheme)).collect())
 }
 
 /// The floors of all fields but the solved one, by slot: the configured ones, or those of the data.
@@ -201,7 +214,7 @@ struct Preconditioner {
 impl Preconditioner {
     fn new(direction: &NewtonDirection, linearised: &Linearised<'_>, like: &Tensor<4>) -> Self {
         let grid = direction.constraint.grid();
-        let (h, w) = (grid.rows, grid.cols);
+        let (h, w) = (grid.rows(), grid.cols());
         let constant = |values: Vec<f64>| per_node(values, grid, like);
         let Symbol { size, sign, zeroth } = Symbol::of(linearised, direction.slot, grid, like);
         let root = size.clone().sqrt().recip();
@@ -220,7 +233,7 @@ impl Preconditioner {
             eigenvalues + mean.reshape([n, 1, 1, 1])
         };
         // 1/x that stays finite at a resonance: the guard is far below the slowest wave's eigenvalue.
-        let [x, y] = [grid.x, grid.y].map(|[first, last]| (std::f64::consts::PI / (last - first)).powi(2));
+        let [x, y] = AxisId::BOTH.map(|axis| (std::f64::consts::PI / grid.length(axis)).powi(2));
         let guard = (1e-4 * x.min(y)).powi(2);
         let inverse = modes * shifted.clone() / (shifted.clone() * shifted + guard);
         let weights = constant(direction.weights.clone());

@@ -1,7 +1,7 @@
 //! What J = ∂R/∂u does locally, found by applying it to three test fields.
 
 use burn::tensor::Tensor;
-use softly_pde::grid::{Axis, Grid};
+use softly_pde::grid::{AxisId, Grid};
 
 use crate::constraint::linearised::Linearised;
 use crate::direction::krylov::sum;
@@ -48,10 +48,10 @@ impl Waves {
     /// The test fields on `grid`, of the type and device of `like`.
     pub fn new(grid: &Grid, like: &Tensor<4>) -> Self {
         let wave = |phase: usize| {
-            let value = |node: usize| [1.0, 0.0, -1.0, 0.0][(node / grid.cols + node % grid.cols + phase) % 4];
+            let value = |node: usize| [1.0, 0.0, -1.0, 0.0][(node / grid.cols() + node % grid.cols() + phase) % 4];
             per_node((0..grid.len()).map(value).collect(), grid, like)
         };
-        let laplacian = -2.0 * (grid.spacing(Axis::X).powi(-2) + grid.spacing(Axis::Y).powi(-2));
+        let laplacian = AxisId::BOTH.map(|axis| -2.0 * grid.spacing(axis).powi(-2)).iter().sum();
         Self { pair: [wave(0), wave(1)], constant: per_node(vec![1.0; grid.len()], grid, like), laplacian }
     }
 }

@@ -42,7 +42,7 @@ pub struct DataSpec {
 impl DataSpec {
     /// Shape of a sample, `[C, H, W]`.
     pub fn shape(&self) -> [usize; 3] {
-        [self.fields.len(), self.grid.rows, self.grid.cols]
+        [self.fields.len(), self.grid.rows(), self.grid.cols()]
     }
 }
 
@@ -99,9 +99,9 @@ impl Blueprint {
         // A network from elsewhere does not name its fields or say what their units were.
         let nameless = known.fields.iter().enumerate().all(|(i, name)| *name == format!("field{i}"));
         let same_fields = data.fields == known.fields || (nameless && data.fields.len() == known.fields.len());
-        if !same_fields || [data.grid.rows, data.grid.cols] != [known.grid.rows, known.grid.cols] {
+        if !same_fields || [data.grid.rows(), data.grid.cols()] != [known.grid.rows(), known.grid.cols()] {
             let describe = |spec: &DataSpec| {
-                format!("{} on {} × {} nodes", spec.fields.join(", "), spec.grid.rows, spec.grid.cols)
+                format!("{} on {} × {} nodes", spec.fields.join(", "), spec.grid.rows(), spec.grid.cols())
             };
             let problem = format!("the snapshot knows {}, the data are {}", describe(known), describe(data));
             return Err(Error::input("data", problem).hint("adapt with data like those that it was trained on"));

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::Instant;
 
 use softly_pde::algebra::Value;
-use softly_pde::grid::Grid;
 
 use crate::error::{Error, Result};
 use crate::files::{make_folder, read_text, write_text};
@@ -129,7 +128,7 @@ fn with_checkpoint(error: Error, folder: &RunFolder) -> Error {
 fn finish(training: &mut Training, folder: &RunFolder) -> Result<()> {
     for (name, value) in training.learned(Slot::averaged) {
         if let Value::Field(values) = value {
-            let Grid { rows, cols, .. } = training.dataset.grid;
+            let (rows, cols) = (training.dataset.grid.rows(), training.dataset.grid.cols());
             npy::write_f64(&folder.learned(&name), &[rows, cols], values.iter().copied())?;
         }
     }

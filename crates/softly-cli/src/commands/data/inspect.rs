@@ -10,6 +10,7 @@ use softly::error::{Error, Result};
 use softly::files::write_atomically;
 use softly::job::Reporter;
 use softly::{ConstraintConfig, DataConstraint, DatasetFolder, Layers, Residuals, Split, SplitInspection, inspect};
+use softly_pde::grid::{Axis, Grid, Placement};
 use softly_figures::field_grid::{FieldGrid, FieldRow, Quantity};
 use softly_figures::picture::{Field, colours_of};
 use softly_figures::raster::svg_to_png;
@@ -99,14 +100,11 @@ fn tell(
     let description = &folder.description;
     let grid = &description.grid;
     print(&format!(
-        "{}: {} training and {} held-out samples on {} × {} nodes of {:?} × {:?}",
+        "{}: {} training and {} held-out samples on {}",
         folder.path.display(),
         description.train,
         description.valid,
-        grid.rows,
-        grid.cols,
-        grid.x,
-        grid.y
+        grid_words(grid)
     ));
     if let (Some(generator), Some(seed)) = (&description.generator, description.seed) {
         let text = serde_json::to_string(generator).expect("a generator is valid JSON");
@@ -186,7 +184,7 @@ fn draw(folder: &DatasetFolder, file: &Path) -> Result<()> {
         let value = Quantity::new(format!("{} {}", entry.quantity, entry.name), unit);
         // Map and scale do not depend on which samples are drawn.
         let (map, scale) = colours_of([entry.statistics.min, entry.statistics.max]);
-        let fields = drawn.iter().map(|sample| Field::new(grid.rows, grid.cols, &sample[k]).map_err(|e| failed(&e)));
+        let fields = drawn.iter().map(|sample| Field::new(grid.rows(), grid.cols(), &sample[k]).map_err(|e| failed(&e)));
         rows.push(FieldRow { value, map, scale, range: None, fields: fields.collect::<Result<_>>()? });
     }
     let columns = (0..drawn.len()).map(|i| format!("#{i}")).collect();
@@ -196,4 +194,14 @@ fn draw(folder: &DatasetFolder, file: &Path) -> Result<()> {
     let figure = Svg::tile("Training samples", 1, &[figure.svg().map_err(|e| failed(&e))?]).to_string();
     let bytes = if ending == "png" { svg_to_png(&figure, SCALE).map_err(|e| failed(&e))? } else { figure.into_bytes() };
     write_atomically(file, |out| out.write_all(&bytes))
+}
+
+/// A grid in words: its axes with their points and ends.
+fn grid_words(grid: &Grid) -> String {
+    let axis = |axis: &Axis| {
+        let points = if axis.placement == Placement::Cells { "cells" } else { "nodes" };
+        let periodic = if axis.periodic { ", periodic" } else { "" };
+        format!("{} {points} along {} from {} to {}{periodic}", axis.nodes, axis.name, axis.first, axis.last)
+    };
+    if grid.is_point() { "single points".into() } else { grid.axes.iter().map(axis).collect::<Vec<_>>().join(" × ") }
 }

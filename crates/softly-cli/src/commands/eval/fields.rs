@@ -22,7 +22,7 @@ pub fn data_of(trained: &Trained, data: Option<&Path>) -> Result<Dataset> {
         None => Dataset::from_config(&trained.blueprint.config.data)?,
     };
     if data.fields != trained.blueprint.data.fields || data.grid != trained.blueprint.data.grid {
-        let problem = format!("the data are {:?} on {}×{} nodes", data.fields, data.grid.rows, data.grid.cols);
+        let problem = format!("the data are {:?} on {}×{} nodes", data.fields, data.grid.rows(), data.grid.cols());
         return Err(Error::input("--data", problem).hint("use data with the model's fields and grid"));
     }
     Ok(data)

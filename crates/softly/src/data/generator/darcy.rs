@@ -10,6 +10,7 @@ use softly_pde::darcy::{self, DarcySolver, Discretisation, boundary_residual, co
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::Grid;
 use softly_pde::karhunen_loeve::KarhunenLoeve;
+use softly_pde::stencil::Stencil;
 
 use crate::checks::{finite, positive};
 use crate::constraint::SoftConstraint;
@@ -99,12 +100,12 @@ impl Generator for Darcy {
         let source = "flow*(x<=0.125)*(y<=0.125) - flow*(x>=0.875)*(y>=0.875)";
         let stencils = match self.discretisation {
             Discretisation::OneSided => BTreeMap::new(),
-            Discretisation::Mirror => BTreeMap::from([("p".to_string(), Scheme::Mirror)]),
+            Discretisation::Mirror => BTreeMap::from([("p".to_string(), Stencil::All(Scheme::Mirror))]),
         };
         Some(ConstraintConfig {
             fields: vec!["p".into(), "K".into()],
             residual: Residuals::One("K*laplacian(p) + dot(grad(K), grad(p)) + f".into()),
-            stencil: Scheme::OneSided2,
+            stencil: Stencil::All(Scheme::OneSided2),
             stencils,
             norm: Norm::L1Mean,
             parameters: BTreeMap::from([
@@ -186,7 +187,7 @@ impl Reference for DarcyReference {
 
     /// Mean of |∂p/∂n| over the nodes of the four sides (one-sided stencils).
     fn boundary(&self, fields: &[Vec<f64>]) -> Option<f64> {
-        let mean = self.normal_slopes(fields)? / (2 * (self.grid.rows + self.grid.cols)) as f64;
+        let mean = self.normal_slopes(fields)? / (2 * (self.grid.rows() + self.grid.cols())) as f64;
         mean.is_finite().then_some(mean)
     }
 

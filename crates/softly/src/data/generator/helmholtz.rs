@@ -8,9 +8,11 @@ use softly_pde::cosine_field::CosineField;
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::Grid;
 use softly_pde::helmholtz::HelmholtzSolver;
+use softly_pde::region::Region;
+use softly_pde::stencil::Stencil;
 
 use crate::checks::{finite, positive};
-use crate::constraint::config::{ConstraintConfig, ParameterConfig, Region, ResidualConfig, Residuals};
+use crate::constraint::config::{ConstraintConfig, ParameterConfig, ResidualConfig, Residuals};
 use crate::constraint::norm::Norm;
 use crate::data::dataset::Dataset;
 use crate::data::generator::{
@@ -88,7 +90,7 @@ impl Generator for Helmholtz {
         Some(ConstraintConfig {
             fields: vec!["a".into(), "u".into()],
             residual: Residuals::Many(vec![ResidualConfig { formula, region: Region::Interior, weight: 1.0 }]),
-            stencil: Scheme::OneSided2,
+            stencil: Stencil::All(Scheme::OneSided2),
             stencils: BTreeMap::new(),
             norm: Norm::L1Mean,
             parameters: BTreeMap::from([("k".to_string(), ParameterConfig::Number(self.wave_number))]),
@@ -136,13 +138,9 @@ impl Reference for HelmholtzReference {
 
     /// Mean of |u| over the border nodes.
     fn boundary(&self, fields: &[Vec<f64>]) -> Option<f64> {
-        let Grid { rows, cols, .. } = self.grid;
-        let border = |node: &usize| {
-            let (row, col) = (node / cols, node % cols);
-            row == 0 || row + 1 == rows || col == 0 || col + 1 == cols
-        };
-        let nodes: Vec<usize> = (0..rows * cols).filter(border).collect();
-        let mean = nodes.iter().map(|&node| fields[SOLUTION][node].abs()).sum::<f64>() / nodes.len() as f64;
+        let border = Region::Border.mask(&self.grid).ok()?;
+        let values: Vec<f64> = fields[SOLUTION].iter().zip(border).filter(|(_, border)| *border).map(|(u, _)| u.abs()).collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
         mean.is_finite().then_some(mean)
     }
 }

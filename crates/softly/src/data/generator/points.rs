@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use softly_pde::derivative::Scheme;
 use softly_pde::grid::Grid;
+use softly_pde::stencil::Stencil;
 
 use crate::constraint::config::{ConstraintConfig, Residuals};
 use crate::constraint::norm::Norm;
@@ -52,7 +52,7 @@ impl Generator for Points {
         (self.curve == Shape::Circle).then(|| ConstraintConfig {
             fields: vec!["x".into(), "y".into()],
             residual: Residuals::One("(sqrt(x^2 + y^2) - 1)^2".into()),
-            stencil: Scheme::OneSided2,
+            stencil: Stencil::default(),
             stencils: BTreeMap::new(),
             norm: Norm::L1Mean,
             parameters: BTreeMap::new(),
