@@ -92,7 +92,8 @@ impl FileSource {
         for group in &mut self.groups {
             chunk = chunk.max(group.chunk()? * frames);
         }
-        Ok(if fitting >= chunk { fitting / chunk * chunk } else { fitting })
+        let unit = [chunk, frames, 1].into_iter().find(|unit| *unit <= fitting).unwrap_or(1);
+        Ok(fitting / unit * unit)
     }
 
     /// Reads samples; numbers that are not finite are an error.
@@ -290,7 +291,8 @@ impl Group {
     }
 
     /// The part of an array for `samples` (of the piece) and `frames`.
-    fn part(&self, picked: &[Picked], samples: Range<usize>, frames: Range<usize>) -> Block {
+    fn part(&self, plan: &Plan, samples: Range<usize>, frames: Range<usize>) -> Block {
+        let picked = &plan.picked;
         let span = |p: Picked, count: usize| (count - 1) * p.step + 1;
         let mut axis_of_components = 0;
         let (start, count) = self
@@ -302,6 +304,7 @@ impl Group {
                     (picked[i].start + frames.start * picked[i].step, span(picked[i], frames.len()))
                 }
                 Role::Axis(i) => (picked[i].start, span(picked[i], picked[i].count)),
+                Role::Flat(i, j) => (0, plan.layout.axes[i].nodes * plan.layout.axes[j].nodes),
                 Role::Component(_) => {
                     axis_of_components += 1;
                     self.component_range(axis_of_components - 1)
@@ -313,7 +316,7 @@ impl Group {
 
     /// Bytes that are read for one sample.
     fn sample_bytes(&self, plan: &Plan) -> usize {
-        let numbers: usize = self.part(&plan.picked, 0..1, 0..1).count.iter().product();
+        let numbers: usize = self.part(plan, 0..1, 0..1).count.iter().product();
         let area: usize = (0..2).map(|k| plan.picked[plan.grid_axis(k)].count).product();
         4 * (numbers + self.members.len() * area)
     }
@@ -346,61 +349,81 @@ impl Group {
         let area: usize = (0..2).map(|k| plan.picked[plan.grid_axis(k)].count).product();
         let per_sample = self.members.len() * area;
         let mut out = vec![0.0; range.len() * per_sample];
-        if range.is_empty() {
-            return Ok(out);
-        }
-        let wanted = range.start / frames..(range.end - 1) / frames + 1;
-        let mut before = 0;
-        for piece in self.pieces.clone() {
-            // A field that does not vary between samples has one piece for all.
-            let fixed = self.pieces.len() == 1 && !self.roles.contains(&Role::Sample);
-            let held = if fixed { 0..plan.layout.samples } else { before..before + piece.samples };
-            before = held.end;
-            let samples = wanted.start.max(held.start)..wanted.end.min(held.end);
-            if samples.is_empty() {
-                continue;
-            }
-            let picked_frames = if wanted.len() == 1 {
-                range.start - wanted.start * frames..range.end - wanted.start * frames
-            } else {
-                0..frames
-            };
-            let local = if fixed { 0..1 } else { samples.start - held.start..samples.end - held.start };
-            let block = self.part(&plan.picked, local, picked_frames.clone());
-            let position = self.find(&piece)?;
-            let file = &mut self.open.as_mut().expect("the file was just opened").file;
-            let numbers = file.read_f32(position, &block.start, &block.count)?;
-            let steps = self.steps(plan, &block.count);
-            for sample in samples.clone() {
-                for frame in picked_frames.clone() {
-                    let Some(target) = (sample * frames + frame).checked_sub(range.start).filter(|t| *t < range.len())
-                    else {
-                        continue;
-                    };
-                    let base = (sample - samples.start) * steps.sample + (frame - picked_frames.start) * steps.frame;
-                    let out = &mut out[target * per_sample..][..per_sample];
-                    for (member, out) in self.members.iter().zip(out.chunks_mut(area)) {
-                        let offset: usize = (0..member.components.len())
-                            .map(|k| (member.components[k] - self.component_range(k).0) * steps.components[k])
-                            .sum();
-                        steps.copy(&numbers[base + offset..], out);
-                    }
-                }
+        // Frames of the first sample, whole samples, frames of the last sample.
+        let whole = range.start.next_multiple_of(frames).min(range.end);
+        let last = (range.end / frames * frames).max(whole);
+        for part in [range.start..whole, whole..last, last..range.end] {
+            if !part.is_empty() {
+                let out = &mut out[(part.start - range.start) * per_sample..][..part.len() * per_sample];
+                self.read_part(plan, part, out)?;
             }
         }
         Ok(out)
     }
 
+    /// Reads whole samples, or frames of one sample.
+    fn read_part(&mut self, plan: &Plan, range: Range<usize>, out: &mut [f32]) -> Result<()> {
+        let frames = plan.frames();
+        let per_sample = out.len() / range.len();
+        let wanted = range.start / frames..(range.end - 1) / frames + 1;
+        let frame_range = range.start % frames..(range.end - 1) % frames + 1;
+        let mut before = 0;
+        for piece in self.pieces.clone() {
+            let held = before..before + piece.samples;
+            before = held.end;
+            let samples = wanted.start.max(held.start)..wanted.end.min(held.end);
+            if samples.is_empty() {
+                continue;
+            }
+            let block = self.part(plan, samples.start - held.start..samples.end - held.start, frame_range.clone());
+            let position = self.find(&piece)?;
+            let file = &mut self.open.as_mut().expect("the file was just opened").file;
+            let numbers = file.read_f32(position, &block.start, &block.count)?;
+            let steps = self.steps(plan, &block.count);
+            let first = samples.start * frames + frame_range.start - range.start;
+            let targets = out[first * per_sample..].chunks_mut(per_sample);
+            for (k, target) in targets.take(samples.len() * frame_range.len()).enumerate() {
+                let (sample, frame) = (k / frame_range.len(), k % frame_range.len());
+                self.copy(&numbers[sample * steps.sample + frame * steps.frame..], &steps, target);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the fields of one sample, `[members, H, W]`.
+    fn copy(&self, numbers: &[f32], steps: &Steps, out: &mut [f32]) {
+        let area = out.len() / self.members.len();
+        for (member, out) in self.members.iter().zip(out.chunks_mut(area)) {
+            let distance = |k: usize| (member.components[k] - self.component_range(k).0) * steps.components[k];
+            let offset: usize = (0..member.components.len()).map(distance).sum();
+            steps.copy(&numbers[offset..], out);
+        }
+    }
+
     fn steps(&self, plan: &Plan, count: &[usize]) -> Steps {
         let strides = strides(count, false);
-        let of = |role: Role| self.roles.iter().position(|r| *r == role).map_or(0, |axis| strides[axis]);
-        let axis = |i: usize| of(Role::Axis(i)) * plan.picked[i].step;
+        let distance = |i: usize| -> usize {
+            let along = |(role, stride): (&Role, &usize)| match *role {
+                Role::Axis(axis) if axis == i => *stride,
+                Role::Flat(slow, fast) if slow == i => stride * plan.layout.axes[fast].nodes,
+                Role::Flat(_, fast) if fast == i => *stride,
+                _ => 0,
+            };
+            self.roles.iter().zip(&strides).map(along).sum()
+        };
+        // A flat axis is read from its beginning.
+        let skipped = |role: &Role| match *role {
+            Role::Flat(i, j) => plan.picked[i].start * distance(i) + plan.picked[j].start * distance(j),
+            _ => 0,
+        };
+        let picked = |i: usize| distance(i) * plan.picked[i].step;
         let is_component = |i: &usize| matches!(self.roles[*i], Role::Component(_));
         Steps {
-            sample: of(Role::Sample),
-            frame: plan.frame_axis().map_or(0, axis),
-            row: axis(plan.grid_axis(0)),
-            column: axis(plan.grid_axis(1)),
+            first: self.roles.iter().map(skipped).sum(),
+            sample: self.roles.iter().position(|r| *r == Role::Sample).map_or(0, |axis| strides[axis]),
+            frame: plan.frame_axis().map_or(0, picked),
+            row: picked(plan.grid_axis(0)),
+            column: picked(plan.grid_axis(1)),
             columns: plan.picked[plan.grid_axis(1)].count,
             components: (0..self.roles.len()).filter(is_component).map(|i| strides[i]).collect(),
         }
@@ -409,6 +432,7 @@ impl Group {
 
 /// Distances in a block between neighbours; zero along axes that a field does not depend on.
 struct Steps {
+    first: usize,
     sample: usize,
     frame: usize,
     row: usize,
@@ -421,7 +445,7 @@ impl Steps {
     /// Copies the field `[H, W]` that begins at the first of `numbers`.
     fn copy(&self, numbers: &[f32], out: &mut [f32]) {
         for (i, row) in out.chunks_mut(self.columns).enumerate() {
-            let from = &numbers[i * self.row..];
+            let from = &numbers[self.first + i * self.row..];
             if self.column == 1 {
                 row.copy_from_slice(&from[..row.len()]);
             } else {

@@ -51,7 +51,7 @@ pub struct Piece {
     pub file: PathBuf,
     /// Name of the array.
     pub array: String,
-    /// Number of samples.
+    /// Number of samples; all are equal if none of the array's axes are samples.
     pub samples: usize,
 }
 
@@ -62,6 +62,8 @@ pub enum Role {
     Sample,
     /// An axis of the layout, by position.
     Axis(usize),
+    /// Two axes of the layout, by position, one row of the first after the other.
+    Flat(usize, usize),
     /// Components, of which one is the field.
     Component(usize),
 }

@@ -97,14 +97,18 @@ fn table(contents: &Contents) -> Option<Layout> {
     let is_text = contents.path.extension().is_some_and(|e| e == "csv" || e == "txt" || e == "dat");
     let [rows, columns] = info.shape[..] else { return None };
     let side = columns.isqrt();
-    // A table of fewer columns is one field, row after row.
-    if !is_text || contents.arrays().len() != 1 || side * side != columns || side < 12 {
+    // A table of fewer columns, or with names of columns, is one field, row after row.
+    if !is_text
+        || contents.attribute("header").is_some()
+        || contents.arrays().len() != 1
+        || side * side != columns
+        || side < 12
+    {
         return None;
     }
     let axes = ["x", "y"].map(|name| AxisGuess::new(name, side, [0.0, 1.0], "assumed: a table has no coordinates"));
     let name = super::generic::identifier(stem.strip_suffix("_data").unwrap_or(&stem));
-    let roles = vec![Role::Sample, Role::Axis(0), Role::Axis(1)];
-    let field = contents.field(&name, &info.name, roles);
+    let field = contents.field(&name, &info.name, vec![Role::Sample, Role::Flat(0, 1)]);
     let note = format!("each row of {columns} values is a sample of {side} × {side}, row after row");
     Some(layout("table of samples", vec![field], axes.to_vec(), rows, &note))
 }

@@ -29,6 +29,10 @@ pub fn recognise(contents: &mut Contents) -> Result<Option<Layout>> {
         }
     }
     let samples = fields.iter().flat_map(|f: &super::FieldSource| &f.pieces).map(|p| p.samples).max().unwrap_or(0);
+    // Fields that are the same in all samples belong to all of them.
+    for field in fields.iter_mut().filter(|f| !f.roles.contains(&Role::Sample)) {
+        field.pieces[0].samples = samples;
+    }
     let scalars = scalars(contents, samples, &mut notes)?;
     if let Some(Value::Texts(names)) = contents.attribute("dataset_name") {
         notes.insert(0, format!("dataset {}", names.join(" ")));
