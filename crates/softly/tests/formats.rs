@@ -1,9 +1,11 @@
-//! Files that NumPy, SciPy, h5py and netCDF4 wrote (`fixtures/formats/make.py`) give the same numbers, sample by sample,
-//! and files that cannot be read say why.
+//! Files that NumPy, SciPy, h5py and netCDF4 wrote (`fixtures/formats/make.py`) give the same numbers, sample by
+//! sample, and files that cannot be read say why.
 
 use std::path::{Path, PathBuf};
 
-use softly::data::format::{self, AxisGuess, FieldOption, FileSource, ImportOptions, Layout};
+use softly::data::format::{
+    self, AxisGuess, ExportHead, ExportLayout, Exporter, FieldOption, FileSource, ImportOptions, Layout, Scalar,
+};
 use softly::error::Result;
 
 fn folder() -> PathBuf {
@@ -395,4 +397,104 @@ fn options_that_do_not_fit_say_what_would() {
     assert_eq!((parsed.file, parsed.array), (PathBuf::from("a.h5"), Some("g/d".to_string())));
     assert_eq!(ImportOptions::parse_domain("x=-1:2.5").unwrap(), ("x".to_string(), [-1.0, 2.5]));
     assert_eq!(ImportOptions::parse_frames("3").unwrap(), [3, 3]);
+}
+
+/// Writes a source in a layout and opens what was written.
+fn exported(source: &mut FileSource, layout: ExportLayout, path: &Path) -> FileSource {
+    let samples = source.read(0..source.count()).unwrap();
+    let scalars = source.scalars().into_iter().enumerate().map(|(k, name)| {
+        let mut values: Vec<f64> = samples.iter().map(|s| s.scalars[k]).collect();
+        if values.iter().all(|v| *v == values[0]) {
+            values.truncate(1);
+        }
+        Scalar { name, values }
+    });
+    let head = ExportHead {
+        name: "test".into(),
+        fields: source.fields(),
+        axes: source.axes().clone(),
+        scalars: scalars.collect(),
+        samples: source.count(),
+    };
+    let mut exporter = Exporter::create(path, layout, &head).unwrap();
+    samples.iter().for_each(|sample| exporter.push(sample).unwrap());
+    assert!(!path.exists(), "a file gets its name when it is complete");
+    exporter.finish().unwrap();
+    let options = ImportOptions::default();
+    FileSource::open(format::recognise(&[path.to_path_buf()], &options).unwrap(), &options).unwrap()
+}
+
+#[test]
+fn what_is_exported_is_imported_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let flow = ImportOptions { frames: Some([1, 1]), ..ImportOptions::default() };
+    for (case, file, options, layouts) in [
+        ("burgers_1d", "1D_Burgers_Sols_Nu0.01.hdf5", ImportOptions::default(), 2),
+        ("darcy", "2D_DarcyFlow_beta0.1_Train.hdf5", ImportOptions::default(), 2),
+        ("the_well", "the_well.hdf5", flow, 1),
+    ] {
+        for layout in &[ExportLayout::TheWell, ExportLayout::PdeBench][..layouts] {
+            let mut before = source(&[file], &options).unwrap();
+            let path = folder.path().join(format!("{case}_{layout:?}.h5"));
+            let mut after = exported(&mut before, *layout, &path);
+            assert_eq!((before.fields(), before.count()), (after.fields(), after.count()), "{case} {layout:?}");
+            for (a, b) in before.axes().iter().zip(after.axes()) {
+                assert_eq!(ends(a), ends(b), "{case} {layout:?}");
+            }
+            let count = before.count();
+            assert!(before.read(0..count).unwrap() == after.read(0..count).unwrap(), "{case} {layout:?}");
+            assert_eq!(before.scalars(), after.scalars(), "{case} {layout:?}");
+        }
+    }
+    let mut burgers = source(&["1D_Burgers_Sols_Nu0.01.hdf5"], &ImportOptions::default()).unwrap();
+    let head = ExportHead {
+        name: String::new(),
+        fields: burgers.fields(),
+        axes: [burgers.axes()[1].clone(), burgers.axes()[0].clone()],
+        scalars: Vec::new(),
+        samples: 3,
+    };
+    refused(Exporter::create(&folder.path().join("x.h5"), ExportLayout::TheWell, &head), &["t as the first axis"]);
+    let head = ExportHead { axes: burgers.axes().clone(), ..head };
+    let mut unfinished = Exporter::create(&folder.path().join("x.h5"), ExportLayout::TheWell, &head).unwrap();
+    unfinished.push(&burgers.read(0..1).unwrap()[0]).unwrap();
+    assert!(unfinished.finish().unwrap_err().to_string().contains("expected 3 samples, got 1"));
+}
+
+/// The next number of a simple generator of noise.
+fn noise(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
+
+#[test]
+fn damaged_files_are_refused_or_read_but_never_panic() {
+    let folder_of_damage = tempfile::tempdir().unwrap();
+    let mut state = 1;
+    for entry in std::fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        let whole = std::fs::read(&path).unwrap();
+        if whole.is_empty() || path.ends_with("make.py") {
+            continue;
+        }
+        let damaged_path = folder_of_damage.path().join(path.file_name().unwrap());
+        for round in 0..40 {
+            let mut bytes = whole.clone();
+            if round % 4 == 0 {
+                bytes.truncate(noise(&mut state) as usize % whole.len());
+            } else {
+                for _ in 0..=round / 4 {
+                    // Most damage goes to the beginning, where formats keep their tables.
+                    let reach = if round % 2 == 0 { whole.len() } else { whole.len().min(600) };
+                    bytes[noise(&mut state) as usize % reach] = noise(&mut state) as u8;
+                }
+            }
+            std::fs::write(&damaged_path, &bytes).unwrap();
+            let options = ImportOptions::default();
+            let _ = format::describe(&damaged_path).map(|d| d.to_string());
+            let _ = format::recognise(std::slice::from_ref(&damaged_path), &options)
+                .and_then(|layout| FileSource::open(layout, &options))
+                .and_then(|mut source| source.read(0..source.count().min(2)));
+        }
+    }
 }

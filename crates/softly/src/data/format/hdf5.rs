@@ -19,8 +19,10 @@ pub const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
 /// Where they may be: other programs put a block of their own before (MATLAB 512 bytes).
 pub const SIGNATURE_PLACES: [usize; 2] = [0, 512];
 
-/// Unfolded chunks that are kept.
+/// Unfolded chunks that are kept, in bytes.
 const CACHE: usize = 32 << 20;
+/// Bytes that a damaged file may ask for at once.
+const MOST: usize = 2 << 30;
 const LZF_FILTER: u16 = 32000;
 
 /// Opens an HDF5 file; MATLAB's files show their axes as MATLAB does, which is the reverse of what is stored.
@@ -35,7 +37,8 @@ pub fn open(path: &Path, matlab: bool) -> Result<Box<dyn ArrayFile>> {
                 .ok_or_else(|| hdf5_reader::error::Error::DecompressionError("damaged LZF chunk".into()))
         }),
     );
-    let options = OpenOptions::default().with_filter_registry(filters).with_chunk_cache_bytes(CACHE);
+    let options =
+        OpenOptions::default().with_filter_registry(filters).with_chunk_cache_bytes(CACHE).with_max_read_bytes(MOST);
     let fail = |e| failure(path, &e);
     let file = Hdf5File::open_with_options(path, options).map_err(fail)?;
     let (promised, held) = (file.superblock().eof_address, path.metadata().map_err(Error::io("read", path))?.len());
@@ -51,18 +54,18 @@ pub fn open(path: &Path, matlab: bool) -> Result<Box<dyn ArrayFile>> {
         return Err(Error::input(path.display(), "the file holds no datasets").hint("save arrays in it"));
     }
     let Listing { arrays, datasets, .. } = listing;
-    Ok(Box::new(File { path: path.to_path_buf(), file, matlab, arrays, datasets, attributes }))
+    Ok(Box::new(Hdf5 { path: path.to_path_buf(), file, matlab, arrays, datasets, attributes }))
 }
 
 fn failure(path: &Path, error: &hdf5_reader::error::Error) -> Error {
-    use hdf5_reader::error::Error as Hdf5;
+    use hdf5_reader::error::Error as Cause;
     let text = error.to_string();
     let mut inner = error;
-    while let Hdf5::Context { source, .. } = inner {
+    while let Cause::Context { source, .. } = inner {
         inner = source;
     }
     match inner {
-        Hdf5::UnsupportedFilter(filter) => {
+        Cause::UnsupportedFilter(filter) => {
             let known = [
                 ("32001", "Blosc"),
                 ("32004", "LZ4"),
@@ -77,14 +80,14 @@ fn failure(path: &Path, error: &hdf5_reader::error::Error) -> Error {
             )
             .hint("convert it with `h5repack -f GZIP=4 in.h5 out.h5`")
         }
-        Hdf5::UnsupportedLayoutClass(3) => {
+        Cause::UnsupportedLayoutClass(3) => {
             Error::input(path.display(), "the dataset is virtual: its numbers are in other files")
                 .hint("import those files, or convert it with `h5repack in.h5 out.h5`")
         }
-        Hdf5::UnsupportedEncoding(_) | Hdf5::ResourceLimit(_) | Hdf5::UnsupportedDatatypeClass(_) => {
+        Cause::UnsupportedEncoding(_) | Cause::ResourceLimit(_) | Cause::UnsupportedDatatypeClass(_) => {
             Error::input(path.display(), text).hint("convert it with `h5repack -f GZIP=4 in.h5 out.h5`")
         }
-        Hdf5::Io(_) => Error::input(path.display(), text),
+        Cause::Io(_) => Error::input(path.display(), text),
         _ => truncated(path, text),
     }
 }
@@ -267,7 +270,7 @@ fn not_a_number(datatype: &Datatype) -> hdf5_reader::error::Error {
     hdf5_reader::error::Error::TypeMismatch { expected: "a number".into(), actual: format!("{datatype:?}") }
 }
 
-struct File {
+struct Hdf5 {
     path: PathBuf,
     file: Hdf5File,
     matlab: bool,
@@ -276,7 +279,7 @@ struct File {
     attributes: Vec<(String, Value)>,
 }
 
-impl File {
+impl Hdf5 {
     fn dataset(&self, array: usize) -> Result<&Dataset> {
         match &self.datasets[array] {
             Some(dataset) if self.arrays[array].is_numeric() => Ok(dataset),
@@ -332,7 +335,7 @@ impl File {
     }
 }
 
-impl ArrayFile for File {
+impl ArrayFile for Hdf5 {
     fn arrays(&self) -> &[ArrayInfo] {
         &self.arrays
     }

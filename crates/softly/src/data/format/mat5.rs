@@ -43,10 +43,12 @@ pub fn open(path: &Path) -> Result<Box<dyn ArrayFile>> {
         }
         if kind == COMPRESSED {
             let inflated = Inflated::open(path, Compression::Zlib, at + 8, u64::from(bytes));
-            entries.extend(array(Box::new(inflated.map_err(Error::io("read", path))?), 8, big_endian, path)?);
+            // Deflate makes at most 1032 bytes of one.
+            let most = 1032 * u64::from(bytes) + 64;
+            entries.extend(array(Box::new(inflated.map_err(Error::io("read", path))?), most, big_endian, path)?);
         } else if kind == MATRIX {
             let plain = FileBytes::open(path, at).map_err(Error::io("read", path))?;
-            entries.extend(array(Box::new(plain), 8, big_endian, path)?);
+            entries.extend(array(Box::new(plain), 8 + u64::from(bytes), big_endian, path)?);
         }
         at = end;
     }
@@ -56,9 +58,10 @@ pub fn open(path: &Path) -> Result<Box<dyn ArrayFile>> {
     Ok(Box::new(Streams::new(path, entries)))
 }
 
-/// The array whose elements begin at `at`; none for unnamed ones, which MATLAB adds for itself.
-fn array(mut bytes: Box<dyn Bytes>, at: u64, big_endian: bool, path: &Path) -> Result<Option<Entry>> {
-    let parts = parts(bytes.as_mut(), at, big_endian)
+/// The array that an element of at most `most` bytes is; none for unnamed ones, which MATLAB adds for itself.
+fn array(mut bytes: Box<dyn Bytes>, most: u64, big_endian: bool, path: &Path) -> Result<Option<Entry>> {
+    // Its parts begin after its own type and length.
+    let parts = parts(bytes.as_mut(), 8, big_endian)
         .map_err(|e| truncated(path, format!("an array's description cannot be read ({e})")))?;
     if parts.name.is_empty() {
         return Ok(None);
@@ -78,7 +81,7 @@ fn array(mut bytes: Box<dyn Bytes>, at: u64, big_endian: bool, path: &Path) -> R
         return Ok(Some(entry(ArrayInfo::new(parts.name, parts.shape, dtype), None, bytes)));
     };
     let stored = Stored { shape: parts.shape.clone(), fortran: true, number, offset: parts.offset };
-    if stored.bytes() != Some(u64::from(parts.bytes)) {
+    if stored.bytes() != Some(u64::from(parts.bytes)) || parts.offset + u64::from(parts.bytes) > most {
         let what = format!("{} of shape {:?} holds {} bytes of {number}", parts.name, parts.shape, parts.bytes);
         return Err(truncated(path, what));
     }

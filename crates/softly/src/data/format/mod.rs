@@ -5,7 +5,9 @@
 
 mod csv;
 mod describe;
+mod export;
 mod hdf5;
+mod hdf5_writer;
 mod layout;
 mod lzf;
 mod mat5;
@@ -24,6 +26,7 @@ use std::io::Read;
 use std::path::Path;
 
 pub use describe::{Description, describe};
+pub use export::{ExportHead, ExportLayout, Exporter};
 pub use layout::{AxisGuess, Coordinates, FieldSource, Layout, Piece, Role, Scalar, recognise};
 pub use number::NumberType;
 pub use options::{FieldOption, ImportOptions};

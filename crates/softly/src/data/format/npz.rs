@@ -16,6 +16,7 @@ struct Member {
     encrypted: bool,
     method: u16,
     compressed: u64,
+    uncompressed: u64,
     local_header: u64,
 }
 
@@ -49,6 +50,12 @@ pub fn open(path: &Path) -> Result<Box<dyn ArrayFile>> {
         let bytes = open().map_err(Error::io("read", path))?;
         let mut begin_of_stream = Sequential { bytes, position: 0 };
         let (info, stored) = npy::header(&mut begin_of_stream, path, name)?;
+        if let Some(stored) = &stored
+            && stored.bytes().and_then(|bytes| bytes.checked_add(stored.offset)) != Some(member.uncompressed)
+        {
+            let what = format!("{name} of shape {:?} does not fit its {} bytes", info.shape, member.uncompressed);
+            return Err(truncated(path, what));
+        }
         entries.push(entry(info, stored, begin_of_stream.bytes));
     }
     if entries.is_empty() {
@@ -110,6 +117,7 @@ fn members(file: &mut File) -> io::Result<Vec<Member>> {
             name: String::from_utf8_lossy(slice(at + 46, name)?).into_owned(),
             encrypted: u16_at(&table, at + 8)? & 1 == 1,
             method: u16_at(&table, at + 10)?,
+            uncompressed: sizes[0],
             compressed: sizes[1],
             local_header: sizes[2],
         });

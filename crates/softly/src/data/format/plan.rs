@@ -184,7 +184,7 @@ fn pick(layout: &Layout, options: &ImportOptions) -> Result<Vec<Picked>> {
     }
     for (name, step) in &options.stride {
         let i = position(name).ok_or_else(|| no_such_axis("--stride", layout, name))?;
-        if layout.axes[i].periodic && layout.axes[i].nodes % step != 0 {
+        if layout.axes[i].periodic && !layout.axes[i].nodes.is_multiple_of(*step) {
             let problem =
                 format!("{name} is periodic with {} entries, which {step} does not divide", layout.axes[i].nodes);
             return Err(Error::input("--stride", problem).hint("choose a divisor, so that the period stays whole"));
@@ -211,13 +211,8 @@ fn assign(layout: &Layout, kept: &[String], picked: &mut [Picked]) -> Result<()>
         let axes: Vec<String> = layout.axes.iter().map(|a| format!("{} ({} entries)", a.name, a.nodes)).collect();
         format!("besides samples the data have the axes {}", axes.join(", "))
     };
-    if !kept.is_empty() {
-        if let Some(one) = kept.iter().find(|k| open.iter().all(|&i| name(i) != k.as_str())) {
-            return Err(Error::input(
-                "--axes",
-                format!("{one} is cut to one entry and cannot be kept; {}", describe()),
-            ));
-        }
+    if let Some(one) = kept.iter().find(|k| open.iter().all(|&i| name(i) != k.as_str())) {
+        return Err(Error::input("--axes", format!("{one} is cut to one entry and cannot be kept; {}", describe())));
     }
     let time = open.iter().position(|&i| name(i) == "t");
     let is_extra = |i: usize| if kept.is_empty() { true } else { !kept.iter().any(|k| k == name(i)) };
@@ -260,8 +255,8 @@ fn taken(axis: &AxisGuess, picked: Picked) -> Result<AxisGuess> {
     if axis.coordinates == Coordinates::Uneven {
         let problem = format!("the coordinates of {} ({}) are not evenly spaced", axis.name, axis.from);
         return Err(Error::input("data import", problem).hint(format!(
-            "softly needs a uniform grid: interpolate the data, or state the ends by --domain {0}=FIRST:LAST if they are \
-             uniform after all",
+            "softly needs a uniform grid: interpolate the data, or state the ends by --domain {0}=FIRST:LAST if the \
+             spacing is uniform after all",
             axis.name
         )));
     }

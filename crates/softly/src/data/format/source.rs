@@ -15,6 +15,11 @@ use crate::error::{Error, Result};
 
 /// Bytes of numbers that are read at once, over all fields.
 const BLOCK_BYTES: usize = 96 << 20;
+/// The same where samples are interleaved (MATLAB's order), so that every block reads the whole file.
+const LARGE_BLOCK_BYTES: usize = 256 << 20;
+
+/// Bytes that one sample may need.
+const MOST_SAMPLE_BYTES: usize = 1 << 30;
 
 /// One sample.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,6 +53,12 @@ impl FileSource {
         let mut source = Self { plan, axes, scalars, groups, kept: None, notes };
         if source.count() == 0 {
             return Err(Error::input("data import", "the files hold no samples"));
+        }
+        let bytes = source.groups.iter().fold(0usize, |sum, g| sum.saturating_add(g.sample_bytes(&source.plan)));
+        if bytes > MOST_SAMPLE_BYTES {
+            let [rows, columns] = [source.axes[0].nodes, source.axes[1].nodes];
+            let problem = format!("one sample of {rows} × {columns} needs {} GB", bytes >> 30);
+            return Err(Error::input("data import", problem).hint("take fewer entries by --stride, or repair the file"));
         }
         source.note_frames();
         source.check_ends()?;
@@ -86,12 +97,14 @@ impl FileSource {
     pub fn block(&mut self) -> Result<usize> {
         let frames = self.plan.frames();
         let bytes: usize = self.groups.iter().map(|g| g.sample_bytes(&self.plan)).sum();
-        let fitting = (BLOCK_BYTES / bytes.max(1)).max(1);
         // Whole chunks of samples, so that none is unfolded twice.
         let mut chunk = frames;
         for group in &mut self.groups {
             chunk = chunk.max(group.chunk()? * frames);
         }
+        let fitting = |limit: usize| (limit / bytes.max(1)).max(1);
+        let small = fitting(BLOCK_BYTES);
+        let fitting = if small < chunk { fitting(LARGE_BLOCK_BYTES) } else { small };
         let unit = [chunk, frames, 1].into_iter().find(|unit| *unit <= fitting).unwrap_or(1);
         Ok(fitting / unit * unit)
     }
@@ -316,9 +329,9 @@ impl Group {
 
     /// Bytes that are read for one sample.
     fn sample_bytes(&self, plan: &Plan) -> usize {
-        let numbers: usize = self.part(plan, 0..1, 0..1).count.iter().product();
-        let area: usize = (0..2).map(|k| plan.picked[plan.grid_axis(k)].count).product();
-        4 * (numbers + self.members.len() * area)
+        let size = |counts: &[usize]| counts.iter().fold(4usize, |size, &n| size.saturating_mul(n));
+        let grid = [0, 1].map(|k| plan.picked[plan.grid_axis(k)].count);
+        size(&self.part(plan, 0..1, 0..1).count).saturating_add(size(&[self.members.len(), grid[0], grid[1]]))
     }
 
     /// Samples of one chunk of the first array.

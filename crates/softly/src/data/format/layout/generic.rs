@@ -109,7 +109,8 @@ fn meanings(contents: &Contents, array: &str, shape: &[usize], names: &Names) ->
             let place = format!("{}:{array}", contents.path.display());
             let problem = format!("--axes names {}, but its shape is {shape:?}", names.0.join(", "));
             return Err(Error::input(place, problem).hint(
-                "name every axis besides samples, as in --axes t,x; `sample` and `channel` are names too: --axes x,y,sample",
+                "name every axis besides samples, as in --axes t,x; `sample` and `channel` are names too, as in \
+                 --axes x,y,sample",
             ));
         }
         return Ok(meanings);

@@ -1,4 +1,4 @@
-//! Layouts of files: which arrays are fields, which of their axes are samples, time and space, and where the domain ends.
+//! Layouts of files: which arrays are fields, which of their axes are samples, time and space, and the domain's ends.
 
 mod axis;
 mod generic;

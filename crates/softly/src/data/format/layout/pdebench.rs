@@ -117,7 +117,8 @@ fn axis(contents: &mut Contents, name: &str, array: &str, nodes: usize, periodic
     }
 }
 
-/// Incompressible flow: `velocity` `[N, t, x, y, 2]`, `particles` `[N, t, x, y, 1]`, `force` `[N, x, y, 2]`, `t` `[N, t]`.
+/// Incompressible flow: `velocity` `[N, t, x, y, 2]`, `particles` `[N, t, x, y, 1]`, `force` `[N, x, y, 2]` and `t`
+/// `[N, t]`.
 fn incompressible(contents: &mut Contents) -> Result<Layout> {
     let shape = contents.shape("velocity");
     let unit = |name, nodes| AxisGuess {

@@ -85,10 +85,10 @@ fn add_fields(contents: &Contents, array: &str, dims: &[String], fields: &mut Ve
     for component in 0..d.pow(rank as u32) {
         let indices = [component / d, component % d];
         let indices = &indices[2 - rank..];
-        let suffix: String = indices.iter().map(|&k| format!("_{}", dims[k])).collect();
+        let full_name = indices.iter().fold(name.to_string(), |name, &k| format!("{name}_{}", dims[k]));
         let mut roles = roles.clone();
         roles.extend(indices.iter().map(|&k| Role::Component(k)));
-        fields.push(contents.field(&format!("{name}{suffix}"), array, roles));
+        fields.push(contents.field(&full_name, array, roles));
     }
     Ok(())
 }
@@ -163,7 +163,11 @@ fn scalars(contents: &mut Contents, samples: usize, notes: &mut Vec<String>) -> 
         contents.arrays().iter().filter_map(|a| a.name.strip_prefix("scalars/")).map(String::from).collect();
     let mut scalars = Vec::new();
     for name in names {
-        let values = contents.numbers(&format!("scalars/{name}"))?.unwrap_or_default();
+        let mut values = contents.numbers(&format!("scalars/{name}"))?.unwrap_or_default();
+        // The attribute of the same name may be more precise than the array.
+        if let ([value], Some(precise)) = (&mut values[..], contents.attribute(&name).and_then(Value::number)) {
+            *value = precise;
+        }
         if values.len() == 1 || values.len() == samples {
             scalars.push(Scalar { name, values });
         } else {
