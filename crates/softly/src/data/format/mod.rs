@@ -82,6 +82,11 @@ impl ArrayInfo {
         matches!(self.dtype, Type::Number(_))
     }
 
+    /// Number of values; the largest number for what no computer holds.
+    pub fn size(&self) -> usize {
+        self.shape.iter().fold(1, |size, &n| size.saturating_mul(n))
+    }
+
     /// The value of a note.
     pub fn attribute(&self, name: &str) -> Option<&Value> {
         find(&self.attributes, name)

@@ -195,7 +195,7 @@ fn scalars(contents: &mut Contents, samples: usize, axes: &[AxisGuess]) -> Resul
     let lists: Vec<String> = contents
         .arrays()
         .iter()
-        .filter(|a| a.is_numeric() && a.shape.iter().product::<usize>() == samples && samples > 1)
+        .filter(|a| a.is_numeric() && a.size() == samples && samples > 1)
         .filter(|a| a.shape.iter().filter(|&&n| n > 1).count() == 1 && !taken.contains(&a.name))
         .map(|a| a.name.clone())
         .collect();

@@ -131,7 +131,7 @@ impl Contents<'_> {
         };
         let shape = self.arrays()[position].shape.clone();
         // Coordinates of a grid that changes between samples may be large; only lists are needed.
-        if shape.iter().product::<usize>() > 10_000_000 {
+        if self.arrays()[position].size() > 10_000_000 {
             return Ok(None);
         }
         self.file.read_f64(position, &vec![0; shape.len()], &shape).map(Some)
