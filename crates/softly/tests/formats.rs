@@ -417,7 +417,9 @@ fn exported(source: &mut FileSource, layout: ExportLayout, path: &Path) -> FileS
         samples: source.count(),
     };
     let mut exporter = Exporter::create(path, layout, &head).unwrap();
-    samples.iter().for_each(|sample| exporter.push(sample).unwrap());
+    for sample in &samples {
+        exporter.push(sample).unwrap();
+    }
     assert!(!path.exists(), "a file gets its name when it is complete");
     exporter.finish().unwrap();
     let options = ImportOptions::default();
