@@ -1,7 +1,7 @@
 //! A small writer of HDF5 files: groups, attributes and contiguous arrays, whose numbers are filled in afterwards.
 //!
-//! The file is a superblock, one object header per group and array, one heap for texts, and the arrays. Sizes of headers
-//! do not depend on addresses, so addresses are dealt out first and everything is written once.
+//! The file is a superblock, one object header per group and array, one heap for texts, and the arrays. Sizes of
+//! headers do not depend on addresses, so addresses are dealt out first and everything is written once.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
