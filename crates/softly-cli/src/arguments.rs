@@ -66,7 +66,7 @@ Examples:
     },
     /// Make datasets and look at them.
     #[command(
-        after_help = "Example:\n  softly data generate --preset darcy-demo --out data/darcy && softly data inspect data/darcy"
+        after_help = "Examples:\n  softly data import burgers.hdf5 --out data/burgers && softly data inspect data/burgers\n  softly data generate --preset darcy-demo --out data/darcy && softly data inspect data/darcy"
     )]
     Data {
         /// What to do with data.
@@ -416,9 +416,101 @@ pub enum Distance {
     },
 }
 
+/// What to import and how to take it.
+#[derive(Debug, Args)]
+pub struct Import {
+    /// Files; several are joined, as more samples or as more fields.
+    #[arg(value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// A field and its array; may be repeated.
+    #[arg(long = "field", value_name = "NAME=FILE[:ARRAY]")]
+    pub fields: Vec<String>,
+    /// Folder of the dataset.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Names of the axes, e.g. t,x; of an unknown array all of them, `sample` and `channel` included.
+    #[arg(long, value_delimiter = ',', value_name = "AXIS,…")]
+    pub axes: Vec<String>,
+    /// Ends of the domain along an axis, e.g. x=0:1; may be repeated.
+    #[arg(long, value_name = "AXIS=FIRST:LAST", allow_hyphen_values = true)]
+    pub domain: Vec<String>,
+    /// Periodic axes.
+    #[arg(long, value_delimiter = ',', value_name = "AXIS,…")]
+    pub periodic: Vec<String>,
+    /// Where numbers sit along the space axes.
+    #[arg(long, value_enum)]
+    pub placement: Option<PlacementName>,
+    /// Keep every n-th entry along an axis, e.g. t=4; may be repeated.
+    #[arg(long, value_name = "AXIS=N")]
+    pub stride: Vec<String>,
+    /// Keep one entry along an axis, counted from 0, e.g. z=32; may be repeated.
+    #[arg(long, value_name = "AXIS=INDEX")]
+    pub slice: Vec<String>,
+    /// Keep the frames A to B (entries along t, counted from 0).
+    #[arg(long, value_name = "A-B")]
+    pub frames: Option<String>,
+    /// Leave out samples with NaN or infinite values instead of refusing them.
+    #[arg(long)]
+    pub drop_nan: bool,
+    /// Share of the samples that is held out.
+    #[arg(long, default_value_t = 0.1, value_name = "SHARE", allow_negative_numbers = true)]
+    pub valid: f64,
+}
+
+/// Where numbers sit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PlacementName {
+    /// On nodes, the ends of the domain included.
+    Nodes,
+    /// In the middle of cells.
+    Cells,
+}
+
+/// A layout of other programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportName {
+    /// The Well: groups `t0_fields`, `dimensions`, `boundary_conditions`.
+    TheWell,
+    /// PDEBench: one array per field with coordinates.
+    Pdebench,
+}
+
 /// What to do with data.
 #[derive(Debug, Subcommand)]
 pub enum Data {
+    /// What is in an array file of another program, and what softly takes it for.
+    #[command(after_help = "\
+Examples:
+  softly data describe 2D_DarcyFlow_beta1.0_Train.hdf5
+  softly data describe burgers.npz --json
+Read are .npy, .npz, CSV, MATLAB (v5 to v7.3), HDF5 and NetCDF-4 files, whatever their names.")]
+    Describe {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Make a dataset folder from array files of other programs, or go on with one.
+    #[command(after_help = "\
+Examples:
+  softly data import 1D_Burgers_Sols_Nu0.01.hdf5 --out data/burgers
+  softly data import --field u=run.npz:u --axes t,x --domain t=0:2 --domain x=0:1 --periodic x --out data/mine
+  softly data import trajectories.h5 --stride t=4 --frames 0-100 --out data/short
+PDEBench, The Well, FNO's and DiffusionPDE's .mat, and PIDM's CSV files are recognised; `softly data describe FILE` says what
+a file is taken for. A grid has two axes: [N, t, x] gives samples in space and time, [N, t, x, y] one sample per frame. The
+last share of the samples is held out. Ctrl-C keeps what is done; the same command goes on from there.")]
+    Import(Import),
+    /// Write a dataset in the layout of The Well or PDEBench (HDF5).
+    #[command(after_help = "Example:\n  softly data export data/darcy --to pdebench --out darcy.hdf5")]
+    Export {
+        /// A dataset folder.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        /// The layout.
+        #[arg(long, value_enum)]
+        to: ExportName,
+        /// The file; training and held-out samples follow each other in it.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
     /// Generate a dataset folder, or go on with one.
     #[command(after_help = "\
 Examples:

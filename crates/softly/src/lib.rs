@@ -74,9 +74,9 @@ pub use soft::gamma::Gamma;
 // Constraints.
 pub use constraint::SoftConstraint;
 pub use constraint::config::{ConstraintConfig, ParameterConfig, ResidualConfig, Residuals};
+pub use constraint::norm::{Norm, ResidualSummary};
 pub use softly_pde::region::Region;
 pub use softly_pde::stencil::Stencil;
-pub use constraint::norm::{Norm, ResidualSummary};
 
 // Objectives.
 pub use objective::noise::NoiseDist;
@@ -94,11 +94,13 @@ pub use sampler::{Churn, Observer, Projection, Sampler, Target, Unobserved};
 pub use data::config::{DataConfig, Normalise};
 pub use data::dataset::Dataset;
 pub use data::folder::{DatasetFolder, Description, FieldEntry};
+pub use data::format;
 pub use data::generator::curve::Shape;
 pub use data::generator::darcy::Darcy;
 pub use data::generator::helmholtz::Helmholtz;
 pub use data::generator::points::Points;
 pub use data::generator::{FieldSpec, Generator, GeneratorConfig, Recipe, Reference, SampleMaker, Size};
+pub use data::import::Imported;
 pub use data::inspect::{DataConstraint, SplitInspection, inspect};
 pub use data::split::Split;
 pub use data::writer::{Plan, Source, generate, write};

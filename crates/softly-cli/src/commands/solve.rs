@@ -61,7 +61,8 @@ fn darcy(path: &Path, flow: f64, discretisation: Discretisation, out: &Path) -> 
 fn helmholtz(path: &Path, wave_number: f64, out: &Path) -> Result<Value> {
     let (source, grid) = read_fields(path, "source")?;
     let solver = HelmholtzSolver::new(&grid, wave_number).map_err(|e| {
-        let place = if grid.rows() < 3 || grid.cols() < 3 { path.display().to_string() } else { "--wave-number".into() };
+        let place =
+            if grid.rows() < 3 || grid.cols() < 3 { path.display().to_string() } else { "--wave-number".into() };
         Error::input(place, e)
     })?;
     let solve = |a: &[f64]| solver.solve(a).map_err(|e| e.to_string());

@@ -82,9 +82,10 @@ impl SoftConstraint {
                     format!("`{}` depends on none of the fields {}", residual.formula, config.fields.join(", ")),
                 ));
             }
-            let inside = residual.region.mask(grid).map_err(|e| {
-                Error::input("constraint.residual", &e).hint(e.hint().unwrap_or_default())
-            })?;
+            let inside = residual
+                .region
+                .mask(grid)
+                .map_err(|e| Error::input("constraint.residual", &e).hint(e.hint().unwrap_or_default()))?;
             let weights: Arc<[f64]> = inside.iter().map(|&inside| if inside { residual.weight } else { 0.0 }).collect();
             let count = inside.iter().filter(|inside| **inside).count();
             if count == 0 {

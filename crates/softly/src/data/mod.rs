@@ -3,7 +3,9 @@
 pub mod config;
 pub mod dataset;
 pub mod folder;
+pub mod format;
 pub mod generator;
+pub mod import;
 pub mod inspect;
 pub mod split;
 pub mod writer;

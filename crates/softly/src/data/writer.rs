@@ -44,6 +44,12 @@ pub trait Source: Sync {
 
     /// Samples `range` of `split`, `[C, H, W]` each.
     fn samples(&self, split: Split, range: Range<usize>) -> Result<Vec<Vec<f32>>>;
+
+    /// Samples that are best made at once: enough to keep every thread busy, few enough to stop soon and to fit twice into
+    /// memory. The bytes do not depend on it.
+    fn chunk(&self) -> usize {
+        64.max(8 * rayon::current_num_threads())
+    }
 }
 
 /// What a dataset is made from.
@@ -323,8 +329,7 @@ impl<'a> Writing<'a> {
         let (source, plan, nodes) = (self.source, self.source.plan(), self.nodes);
         job.reporter.begin(plan.total() as u64, self.done as u64);
         let mut safe = Instant::now();
-        // Large enough to keep every thread busy, small enough to stop soon; nothing else depends on it.
-        let chunk = 64.max(8 * rayon::current_num_threads());
+        let chunk = source.chunk().max(1);
         let mut made = self.done;
         let mut ready = (Split::Train, Vec::new());
         loop {

@@ -98,7 +98,8 @@ impl BuildDirection for KalmanDirection {
         let along = |id: AxisId| eigenvalues(families[id as usize], schemes[id as usize], site.grid.axis(id));
         let [along_rows, along_cols] = AxisId::BOTH.map(along);
         let value = |x: Option<f64>| x.unwrap_or(0.0);
-        let eigenvalues = along_rows.iter().flat_map(|&x| along_cols.iter().map(move |&y| value(x) + value(y))).collect();
+        let eigenvalues =
+            along_rows.iter().flat_map(|&x| along_cols.iter().map(move |&y| value(x) + value(y))).collect();
         let [c, h, w] = basis.shape();
         let of_nodes = || Parameter::fixed(vec![0.0; LEVELS * h * w], [LEVELS, 1, h, w], site.device);
         Ok(Self {

@@ -72,9 +72,9 @@ impl BuildDirection for NewtonDirection {
             scheme => scheme,
         };
         let schemes = match &config.stencil {
-            Some(stencil) => stencil.schemes(grid, given.map(consistent)).map_err(|e| {
-                Error::input("denoiser.scd.newton.stencil", &e).hint(e.hint().unwrap_or_default())
-            })?,
+            Some(stencil) => stencil
+                .schemes(grid, given.map(consistent))
+                .map_err(|e| Error::input("denoiser.scd.newton.stencil", &e).hint(e.hint().unwrap_or_default()))?,
             None => given.map(consistent),
         };
         let mut own = site.formulas.clone();

@@ -8,7 +8,7 @@ use softly::error::{Error, Result};
 use softly::job::Job;
 use softly::{DataConstraint, DatasetFolder, ResidualSummary, Split, generate, inspect};
 
-use super::label;
+use super::print_statistics;
 use crate::arguments::Source;
 use crate::configuration::configuration;
 use crate::interrupt::{catch_interrupt, job};
@@ -50,21 +50,7 @@ pub fn run(source: &Source, out: &Path, count: Option<u64>, seed: Option<u64>, j
         return Ok(());
     }
     print(&out.display().to_string());
-    say(&format!(
-        "{} training and {} held-out samples, hash {}",
-        description.train, description.valid, description.hash
-    ));
-    for field in &description.fields {
-        let s = field.statistics;
-        say(&format!(
-            "  {:16} mean {:.4e}  std {:.4e}  from {:.4e} to {:.4e}",
-            label(field),
-            s.mean,
-            s.std,
-            s.min,
-            s.max
-        ));
-    }
+    print_statistics(description);
     if let Some(residual) = residual {
         say(&format!("  residual of the data in their own equation: mean |R| = {:.3e}", residual.mean_abs));
     }

@@ -10,11 +10,11 @@ use softly::error::{Error, Result};
 use softly::files::write_atomically;
 use softly::job::Reporter;
 use softly::{ConstraintConfig, DataConstraint, DatasetFolder, Layers, Residuals, Split, SplitInspection, inspect};
-use softly_pde::grid::{Axis, Grid, Placement};
 use softly_figures::field_grid::{FieldGrid, FieldRow, Quantity};
 use softly_figures::picture::{Field, colours_of};
 use softly_figures::raster::svg_to_png;
 use softly_figures::svg::Svg;
+use softly_pde::grid::{Axis, Grid, Placement};
 use softly_studies::coordinates;
 
 use super::label;
@@ -184,7 +184,8 @@ fn draw(folder: &DatasetFolder, file: &Path) -> Result<()> {
         let value = Quantity::new(format!("{} {}", entry.quantity, entry.name), unit);
         // Map and scale do not depend on which samples are drawn.
         let (map, scale) = colours_of([entry.statistics.min, entry.statistics.max]);
-        let fields = drawn.iter().map(|sample| Field::new(grid.rows(), grid.cols(), &sample[k]).map_err(|e| failed(&e)));
+        let fields =
+            drawn.iter().map(|sample| Field::new(grid.rows(), grid.cols(), &sample[k]).map_err(|e| failed(&e)));
         rows.push(FieldRow { value, map, scale, range: None, fields: fields.collect::<Result<_>>()? });
     }
     let columns = (0..drawn.len()).map(|i| format!("#{i}")).collect();

@@ -139,7 +139,8 @@ impl Reference for HelmholtzReference {
     /// Mean of |u| over the border nodes.
     fn boundary(&self, fields: &[Vec<f64>]) -> Option<f64> {
         let border = Region::Border.mask(&self.grid).ok()?;
-        let values: Vec<f64> = fields[SOLUTION].iter().zip(border).filter(|(_, border)| *border).map(|(u, _)| u.abs()).collect();
+        let values: Vec<f64> =
+            fields[SOLUTION].iter().zip(border).filter(|(_, border)| *border).map(|(u, _)| u.abs()).collect();
         let mean = values.iter().sum::<f64>() / values.len() as f64;
         mean.is_finite().then_some(mean)
     }
