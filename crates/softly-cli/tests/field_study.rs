@@ -2,28 +2,17 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
 use assert_cmd::Command;
 use serde_json::Value;
 use softly::error::Result;
-use softly::job::Reporter;
+use softly::job::Job;
 use softly::{
-    BackboneConfig, Config, Dataset, FieldEval, Layers, Plan, RunFolder, RunInfo, Snapshot, Training, device,
-    field_run, generate, train,
+    BackboneConfig, Config, Dataset, FieldEval, Layers, MlpConfig, RunFolder, RunInfo, Snapshot, Training, device,
+    generate,
 };
-use softly_studies::{Ablation, Equation, FieldStudy, FieldTable, StudyScale, Told, Trainer};
+use softly_studies::{Ablation, Claim, Equation, FieldStudy, FieldTable, StudyScale, Trainer, run_fields};
 use tempfile::TempDir;
-
-struct Silent;
-
-impl Reporter for Silent {
-    fn begin(&self, _: u64, _: u64) {}
-    fn advance(&self, _: u64) {}
-    fn note(&self, _: &str) {}
-}
-
-static RUNNING: AtomicBool = AtomicBool::new(false);
 
 fn info() -> RunInfo {
     let text = |t: &str| t.to_string();
@@ -43,11 +32,11 @@ fn info() -> RunInfo {
 /// Two steps of a tiny network, sampled with three.
 fn train_little(config: &Config, folder: &RunFolder, base: Option<&RunFolder>) -> Result<()> {
     let mut config = config.clone();
-    config.denoiser.backbone = BackboneConfig::Mlp { hidden: 8 };
+    config.denoiser.backbone = BackboneConfig::Mlp(MlpConfig { hidden: 8 });
     config.train.iterations = 2;
     config.train.batch = 2;
     config.sampler.steps = 3;
-    let (device, data) = (device::by_name("cpu")?, Dataset::from_config(&config)?);
+    let (device, data) = (device::by_name("cpu")?, Dataset::from_config(&config.data)?);
     let training = match base {
         Some(base) => {
             let snapshot = Snapshot::read(&base.snapshot())?;
@@ -55,7 +44,7 @@ fn train_little(config: &Config, folder: &RunFolder, base: Option<&RunFolder>) -
         }
         None => Training::new(&config, data, &device)?,
     };
-    train::run_training(training, folder, info(), &RUNNING, &mut |_| {})
+    softly::run(training, folder, info(), &Job::silent(&device))
 }
 
 fn study(equation: Equation, ablation: Option<Ablation>) -> FieldStudy {
@@ -70,13 +59,14 @@ fn study(equation: Equation, ablation: Option<Ablation>) -> FieldStudy {
 fn make_data(study: &FieldStudy, out: &Path) {
     fs::write(out.join("study.txt"), format!("{} demo\n", study.equation.name())).unwrap();
     let preset = Layers::new().preset(&study.preset()).unwrap().finish("preset").unwrap();
-    let plan = Plan { train: 12, valid: 3, seed: 0, generator: preset.data.generator };
-    generate(&plan, &out.join("data"), &RUNNING, &Silent).unwrap();
+    let mut data = preset.data;
+    (data.count, data.valid, data.seed) = (12, 3, 0);
+    generate(&data, &out.join("data"), &Job::silent(&device::by_name("cpu").unwrap())).unwrap();
 }
 
 fn run(study: &FieldStudy, out: &Path) -> FieldTable {
     let trainer: &Trainer<'_> = &|config, folder, base, _| train_little(config, folder, base);
-    field_run::run(study, out, &device::by_name("cpu").unwrap(), &info(), trainer, &RUNNING, &Silent).unwrap()
+    run_fields(study, out, &info(), trainer, &Job::silent(&device::by_name("cpu").unwrap())).unwrap()
 }
 
 fn softly(arguments: &[&str], folder: &Path) -> String {
@@ -98,7 +88,7 @@ fn a_study_and_its_ablations_from_training_to_pages() {
     let table = run(&main, out);
     let count = |study: &FieldStudy| study.cells().iter().map(|c| c.variants.len()).sum::<usize>();
     assert_eq!(table.rows.len(), count(&main));
-    let find = |method: &str| table.verdicts.iter().find(|v| v.method == method).unwrap();
+    let find = |method: &str| table.verdicts.iter().find(|v| v.method.to_string() == method).unwrap();
     assert_eq!(find("scd").ratio.as_ref().unwrap().pairs, 3);
     assert!(find("adapt-learn").likelihood_difference.is_some() && find("vanilla").ratio.is_none());
     assert!(table.targets.is_empty(), "a demonstration has none");
@@ -119,8 +109,7 @@ fn a_study_and_its_ablations_from_training_to_pages() {
     fs::write(out.join("large.json"), large.to_string()).unwrap();
     let large = FieldTable::read(&out.join("large.json")).unwrap();
     let lowest = |name: &str, told: f64| {
-        let own =
-            table.verdicts.iter().filter(|v| v.method.split(',').next() == Some(name) && v.told == Told::Value(told));
+        let own = table.verdicts.iter().filter(|v| v.method.kind.to_string() == name && v.claim == Claim::Value(told));
         own.map(|v| v.residual).fold(f64::INFINITY, f64::min)
     };
     let target = |text: &str| large.targets.iter().find(|t| t.what.contains(text)).unwrap();
@@ -167,7 +156,7 @@ fn a_study_and_its_ablations_from_training_to_pages() {
         assert_eq!(table.rows[0].train_seconds, json(&vanilla.info())["seconds"].as_f64().unwrap());
     }
     let gamma = FieldTable::read(&FieldTable::file(out, Some(Ablation::Gamma))).unwrap();
-    let parts = |method: &str| gamma.rows.iter().find(|r| r.method == method).unwrap().result.gamma.len();
+    let parts = |method: &str| gamma.rows.iter().find(|r| r.method.to_string() == method).unwrap().result.gamma.len();
     assert_eq!([parts("scd"), parts("scd, one γ"), parts("scd, γ per node")], [2, 1, 2]);
 
     let before = fs::read(out.join("report.html")).unwrap();
@@ -192,14 +181,14 @@ fn wave_numbers_that_scatter_and_wrong_ones() {
     let home = TempDir::new().unwrap();
     let out = home.path();
     let mut study = study(Equation::Helmholtz, None);
-    study.told = vec![Told::Value(0.0), Told::Value(0.5), Told::WaveNumber { k: 4.0 }];
+    study.claims = vec![Claim::Value(0.0), Claim::Value(0.5), Claim::WaveNumber { k: 4.0 }];
     make_data(&study, out);
     let table = run(&study, out);
-    let learned = table.rows.iter().find(|r| r.method == "adapt-learn").unwrap();
+    let learned = table.rows.iter().find(|r| r.method.to_string() == "adapt-learn").unwrap();
     // Two steps of learning have moved it from where it started.
     let [(name, k)] = &learned.learned[..] else { panic!("{:?}", learned.learned) };
     assert!(name == "k" && *k != 4.0 && (k - 4.0).abs() < 1.0, "{k}");
-    assert_eq!(learned.told, Told::WaveNumber { k: 4.0 });
+    assert_eq!(learned.claim, Claim::WaveNumber { k: 4.0 });
     softly(&["report"], out);
     let page = fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("When the wave number is far off") && page.contains("k=4"));

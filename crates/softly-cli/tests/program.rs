@@ -200,7 +200,7 @@ fn sampling_that_cannot_work_is_refused() {
     refuse(at, &sample(&["--steps", "-5"]), &["--steps", "-5"]);
     refuse(at, &sample(&["--sigma-min", "-1"]), &["sampler.sigma_min", "positive", "-1"]);
     refuse(at, &sample(&["--sigma-min", "nan"]), &["sampler.sigma_min"]);
-    refuse(at, &sample(&["--guidance", "-2"]), &["--guidance", "-2"]);
+    refuse(at, &sample(&["--guidance", "-2"]), &["guidance.scale", "-2"]);
     refuse(at, &sample(&["--count", "0"]), &["--count"]);
     refuse(at, &sample(&["--seeds", "7-3"]), &["--seeds", "7-3", "hint:"]);
     refuse(at, &sample(&["--seeds", "all"]), &["--seeds", "all"]);

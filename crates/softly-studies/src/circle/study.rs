@@ -44,6 +44,7 @@ pub struct CircleStudy {
 impl CircleStudy {
     /// The study at `scale`; `seeds` overrides how many seeds there are.
     pub fn new(scale: StudyScale, seeds: Option<u64>) -> Self {
+        use Trained::{Pidm, PidmDdpm, Scd, ScdPaper, ScdTuned, Vanilla, VanillaTuned};
         let chop = |alpha| Shape::Chop { alpha };
         let three = vec![("circle", Shape::Circle), ("dent", Shape::Dent), ("chop-pi2", chop(FRAC_PI_2))];
         let five = || {
@@ -51,7 +52,6 @@ impl CircleStudy {
             curves.extend([("chop-pi4", chop(FRAC_PI_4)), ("chop-pi3", chop(FRAC_PI_3))]);
             curves
         };
-        use Trained::{Pidm, PidmDdpm, Scd, ScdPaper, ScdTuned, Vanilla, VanillaTuned};
         let guidance = vec![0.01, 0.05, 0.2, 0.5];
         let (seed_count, curves, methods, guidance, sets) = match scale {
             StudyScale::Demo => (1, three[..2].to_vec(), vec![Vanilla, Scd, Pidm], vec![0.2], 5),

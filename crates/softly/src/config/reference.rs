@@ -1,5 +1,7 @@
 //! The reference of all configuration keys, made from the code: a JSON Schema for editors and a page for the book.
 
+use std::fmt::Write;
+
 use schemars::{Schema, schema_for};
 use serde_json::{Map, Value};
 
@@ -52,9 +54,9 @@ impl Page {
     fn table(&self, text: &mut String, path: &str, schema: &Value) {
         let Some(properties) = schema["properties"].as_object() else { return };
         let heading = if path.is_empty() { "The file".into() } else { format!("`[{path}]`") };
-        *text += &format!("\n## {heading}\n\n");
+        write!(text, "\n## {heading}\n\n").expect("text grows");
         if let Some(meaning) = schema["description"].as_str() {
-            *text += &format!("{}\n\n", one_line(meaning));
+            write!(text, "{}\n\n", one_line(meaning)).expect("text grows");
         }
         *text += "| key | value | default | meaning |\n|---|---|---|---|\n";
         for (key, property) in properties {
@@ -62,7 +64,8 @@ impl Page {
             let default = if default.len() > 60 { "see below".into() } else { default };
             let meaning = property["description"].as_str().or(self.resolve(property)["description"].as_str());
             let kind = self.kind(property);
-            *text += &format!("| `{key}` | {kind} | {default} | {} |\n", one_line(meaning.unwrap_or_default()));
+            let meaning = one_line(meaning.unwrap_or_default());
+            writeln!(text, "| `{key}` | {kind} | {default} | {meaning} |").expect("text grows");
         }
         for (key, property) in properties {
             let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
@@ -212,7 +215,7 @@ mod tests {
             if places.is_empty() {
                 missing.push(path);
             } else {
-                let any = Value::from(serde_json::json!({ "anyOf": places }));
+                let any = serde_json::json!({ "anyOf": places });
                 unknown_keys(page, &any, inner, &path, missing);
             }
         }

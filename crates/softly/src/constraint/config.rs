@@ -1,7 +1,7 @@
 //! The constraint as written in a configuration file (`[constraint]`).
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -180,68 +180,19 @@ impl ConstraintConfig {
 
     /// What the names in the formulas mean on `grid`, and where run-time parameters get their values.
     pub(super) fn symbols(&self, grid: &Grid) -> Result<(Symbols, RuntimeParameters)> {
-        if self.fields.is_empty() {
-            return Err(Error::input("constraint.fields", "no field is named"));
-        }
-        if self.residuals().is_empty() {
-            return Err(Error::input("constraint.residual", "no formula is given"));
-        }
-        let place = |name: &str| format!("constraint.parameters.{name}");
-        for (i, name) in self.fields.iter().enumerate() {
-            if self.fields[..i].contains(name) {
-                return Err(Error::input("constraint.fields", format!("`{name}` is named twice")));
-            }
-            if self.parameters.contains_key(name) {
-                return Err(
-                    Error::input(place(name), format!("`{name}` is a field already")).hint("rename the parameter")
-                );
-            }
-        }
+        self.check_names()?;
         let mut symbols = Symbols::new(grid.clone(), self.stencil);
         symbols.field_schemes = self.stencils.clone();
-        for name in self.stencils.keys() {
-            if !self.fields.contains(name) && !self.parameters.contains_key(name) {
-                let known = self.fields.iter().chain(self.parameters.keys()).map(String::as_str);
-                let hint = nearest(name, known).map_or(String::new(), |n| format!("did you mean `{n}`?"));
-                return Err(
-                    Error::input("constraint.stencils", format!("`{name}` is no field or parameter")).hint(hint)
-                );
-            }
-        }
-        // Numbers first, so that formulas may use them.
         let mut sources = BTreeMap::new();
+        // Numbers first, so that formulas may use them.
         for (name, parameter) in &self.parameters {
-            let finite = |numbers: &[f64]| match numbers.iter().find(|number| !number.is_finite()) {
-                Some(number) => Err(Error::input(place(name), format!("expected finite numbers, found {number}"))),
-                None => Ok(()),
-            };
-            let meaning = match parameter {
-                ParameterConfig::Number(number) => Parameter::Number(*number),
-                ParameterConfig::Normal { normal: [mean, std] } => {
-                    finite(&[*mean, *std])?;
-                    if *std < 0.0 {
-                        let problem = format!("expected a standard deviation ≥ 0, found {std}");
-                        return Err(Error::input(place(name), problem));
-                    }
-                    sources.insert(name.clone(), Source::Drawn { mean: *mean, std: *std });
+            let meaning = match (parameter, parameter.source(name, grid)?) {
+                (ParameterConfig::Number(number), _) => Parameter::Number(*number),
+                (_, Some(source)) => {
+                    sources.insert(name.clone(), source);
                     Parameter::Runtime
                 }
-                ParameterConfig::Learn { learn } => {
-                    finite(&[*learn])?;
-                    sources.insert(name.clone(), Source::learned(*learn));
-                    Parameter::Runtime
-                }
-                ParameterConfig::LearnField { learn, length, size } => {
-                    finite(&[*learn, *length, *size])?;
-                    if *length <= 0.0 || *size <= 0.0 {
-                        let problem = format!("expected a length and a size above 0, found {length} and {size}");
-                        return Err(Error::input(place(name), problem));
-                    }
-                    let field = SmoothField::new(grid, *learn, *length, *size);
-                    sources.insert(name.clone(), Source::learned_field(field));
-                    Parameter::Runtime
-                }
-                ParameterConfig::Formula(_) | ParameterConfig::File { .. } => continue,
+                (_, None) => continue,
             };
             symbols.parameters.insert(name.clone(), meaning);
         }
@@ -249,7 +200,7 @@ impl ConstraintConfig {
         for (name, parameter) in &self.parameters {
             let meaning = match parameter {
                 ParameterConfig::Formula(text) => {
-                    let wrong = |e| Error::input(place(name), format!("{e}"));
+                    let wrong = |e| Error::input(key_of(name), format!("{e}"));
                     let program = formula::compile(text, &numbers).map_err(wrong)?;
                     if (0..sources.len()).any(|slot| program.uses(slot)) {
                         sources.insert(name.clone(), Source::Computed(program.into()));
@@ -258,14 +209,7 @@ impl ConstraintConfig {
                         Parameter::Array(formula::evaluate_constant(text, &numbers).map_err(wrong)?.into())
                     }
                 }
-                ParameterConfig::File { file } => {
-                    let array = npy::read(file)?;
-                    if array.shape != [grid.rows, grid.cols] {
-                        let expected = format!("{} needs an array [{}, {}]", place(name), grid.rows, grid.cols);
-                        return Err(Error::input(file.display(), format!("{expected}, found {:?}", array.shape)));
-                    }
-                    Parameter::Array(array.values.into())
-                }
+                ParameterConfig::File { file } => Parameter::Array(read_array(name, file, grid)?.into()),
                 _ => continue,
             };
             symbols.parameters.insert(name.clone(), meaning);
@@ -273,4 +217,80 @@ impl ConstraintConfig {
         symbols.fields.clone_from(&self.fields);
         Ok((symbols, RuntimeParameters(sources)))
     }
+
+    /// Refuses a constraint without fields or formulas, and names that mean two things or nothing.
+    fn check_names(&self) -> Result<()> {
+        if self.fields.is_empty() {
+            return Err(Error::input("constraint.fields", "no field is named"));
+        }
+        if self.residuals().is_empty() {
+            return Err(Error::input("constraint.residual", "no formula is given"));
+        }
+        for (i, name) in self.fields.iter().enumerate() {
+            if self.fields[..i].contains(name) {
+                return Err(Error::input("constraint.fields", format!("`{name}` is named twice")));
+            }
+            if self.parameters.contains_key(name) {
+                let problem = format!("`{name}` is a field already");
+                return Err(Error::input(key_of(name), problem).hint("rename the parameter"));
+            }
+        }
+        for name in self.stencils.keys() {
+            if !self.fields.contains(name) && !self.parameters.contains_key(name) {
+                let known = self.fields.iter().chain(self.parameters.keys()).map(String::as_str);
+                let hint = nearest(name, known).map_or(String::new(), |n| format!("did you mean `{n}`?"));
+                let problem = format!("`{name}` is no field or parameter");
+                return Err(Error::input("constraint.stencils", problem).hint(hint));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ParameterConfig {
+    /// Where the value of a drawn or learned parameter comes from; `None` for others.
+    fn source(&self, name: &str, grid: &Grid) -> Result<Option<Source>> {
+        let finite = |numbers: &[f64]| match numbers.iter().find(|number| !number.is_finite()) {
+            Some(number) => Err(Error::input(key_of(name), format!("expected finite numbers, found {number}"))),
+            None => Ok(()),
+        };
+        match self {
+            Self::Normal { normal: [mean, std] } => {
+                finite(&[*mean, *std])?;
+                if *std < 0.0 {
+                    let problem = format!("expected a standard deviation ≥ 0, found {std}");
+                    return Err(Error::input(key_of(name), problem));
+                }
+                Ok(Some(Source::Drawn { mean: *mean, std: *std }))
+            }
+            Self::Learn { learn } => {
+                finite(&[*learn])?;
+                Ok(Some(Source::learned(*learn)))
+            }
+            Self::LearnField { learn, length, size } => {
+                finite(&[*learn, *length, *size])?;
+                if *length <= 0.0 || *size <= 0.0 {
+                    let problem = format!("expected a length and a size above 0, found {length} and {size}");
+                    return Err(Error::input(key_of(name), problem));
+                }
+                Ok(Some(Source::learned_field(SmoothField::new(grid, *learn, *length, *size))))
+            }
+            Self::Number(_) | Self::Formula(_) | Self::File { .. } => Ok(None),
+        }
+    }
+}
+
+/// The key of the parameter `name`.
+fn key_of(name: &str) -> String {
+    format!("constraint.parameters.{name}")
+}
+
+/// The array `[H, W]` of the parameter `name`.
+fn read_array(name: &str, file: &Path, grid: &Grid) -> Result<Vec<f64>> {
+    let array = npy::read(file)?;
+    if array.shape != [grid.rows, grid.cols] {
+        let expected = format!("{} needs an array [{}, {}]", key_of(name), grid.rows, grid.cols);
+        return Err(Error::input(file.display(), format!("{expected}, found {:?}", array.shape)));
+    }
+    Ok(array.values)
 }

@@ -89,7 +89,7 @@ impl Directions {
         let mut kinds = scd.directions.clone();
         let possible = |kind: DirectionKind| {
             let needs = kind.needs();
-            !(needs.grid && blueprint.data.grid.is_point()) && !(needs.solve_for && scd.solve_for.is_none())
+            !(needs.grid && blueprint.data.grid.is_point() || needs.solve_for && scd.solve_for.is_none())
         };
         for &kind in DirectionKind::ALL {
             if possible(kind) && !kinds.contains(&kind) {
