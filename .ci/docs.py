@@ -2,12 +2,12 @@
 """Do the commands of the README and of the book work?
 
     .ci/docs.py                      # all pages
-    .ci/docs.py README.md book/src/adapt.md
+    .ci/docs.py -v book/src/adapt.md # one page, with the time of every command
 
 Every page has a scratch folder of its own. From top to bottom, a ```toml block whose first line is `# NAME.toml` is written
 to that file, and every command of a ```sh block is run; the first one that fails ends the run with its output. SOFTLY_REDUCED
 makes the program cut trainings down to seconds, so the commands are tried and their results mean nothing. The program is
-target/release/softly, or the one that SOFTLY_PROGRAM names.
+cargo's release build, or the one that SOFTLY_PROGRAM names.
 
 Commands in SKIPPED build, test or need more than a Rust toolchain; those in LARGE take hours even when they are cut down.
 """
@@ -49,12 +49,12 @@ def commands(lines):
     """The commands of a shell block: lines, joined where they end in a backslash or open a here-document."""
     waiting = iter(lines)
     for line in waiting:
-        command = [line]
-        while command[-1].endswith("\\"):
-            command.append(next(waiting))
-        heredoc = HEREDOC.search(line)
-        while heredoc and command[-1].strip() != heredoc[1]:
-            command.append(next(waiting))
+        command, heredoc = [line], HEREDOC.search(line)
+        while command[-1].endswith("\\") or (heredoc and command[-1].strip() != heredoc[1]):
+            more = next(waiting, None)
+            if more is None:
+                sys.exit(f"a command has no end: {line}")
+            command.append(more)
         text = "\n".join(command)
         if text.strip() and not text.lstrip().startswith("#"):
             yield text
@@ -97,7 +97,8 @@ def run(page, command, folder, environment):
 
 
 def main():
-    program = pathlib.Path(os.environ.get("SOFTLY_PROGRAM", ROOT / "target" / "release" / "softly")).resolve()
+    built = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"), "release", "softly")
+    program = pathlib.Path(os.environ.get("SOFTLY_PROGRAM", built)).resolve()
     if not program.is_file():
         sys.exit(f"there is no program {program}: run `cargo build --release` first, or set SOFTLY_PROGRAM")
     names = [name for name in sys.argv[1:] if name != "-v"]
