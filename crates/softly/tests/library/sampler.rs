@@ -116,7 +116,8 @@ impl Gaussian {
     }
 }
 
-/// Checks that points in the eigenbasis have the given mean and variances and no correlation, up to 4.5 standard errors.
+/// Checks that points in the eigenbasis have the given mean and variances and no correlation, up to 4.5 standard
+/// errors.
 fn assert_moments(points: &[[f64; 2]], mean: [f64; 2], variance: [f64; 2]) {
     let n = points.len() as f64;
     let y: Vec<[f64; 2]> = points.iter().map(|&p| GAUSSIAN.to_eigen(p)).collect();

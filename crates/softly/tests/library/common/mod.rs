@@ -1,4 +1,5 @@
-//! What several tests share: the device, small configurations and models, random numbers, plain denoisers, a watched job.
+//! What several tests share: the device, small configurations and models, random numbers, plain denoisers, a watched
+//! job.
 
 pub mod denoisers;
 pub mod gaussian;
