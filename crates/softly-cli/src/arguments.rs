@@ -238,7 +238,7 @@ pub struct Eval {
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub sets: u32,
     /// Guidance scales to compare, for a model without guidance of its own.
-    #[arg(long, value_delimiter = ',', value_name = "SCALE,…", allow_negative_numbers = true)]
+    #[arg(long, value_delimiter = ',', value_name = "SCALE,…", allow_negative_numbers = true, value_parser = not_negative)]
     pub scales: Vec<f64>,
     /// Dataset folder to compare with, instead of the run's own data (models of fields).
     #[arg(long, value_name = "DIR")]
@@ -282,7 +282,7 @@ pub struct Reproduce {
 pub enum Study {
     /// Points on a circle, a dented and a chopped one.
     Circle,
-    /// Darcy flow, with the strength of its source told right and wrong.
+    /// Darcy flow, with a source strength that is given right or wrong.
     Darcy,
     /// The Helmholtz equation, with an uncertain wave number.
     Helmholtz,
@@ -356,7 +356,7 @@ pub struct Sampling {
     #[arg(long, allow_negative_numbers = true)]
     pub sigma_min: Option<f64>,
     /// DPS guidance scale.
-    #[arg(long, value_name = "SCALE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SCALE", allow_negative_numbers = true, value_parser = not_negative)]
     pub guidance: Option<f64>,
     /// How much of a soft constraint is applied: 0 is the model below it, 1 as learned, more is closer to the constraint, and
     /// `full` projects onto it in the last steps (with the direction `newton`).
@@ -371,6 +371,12 @@ pub struct Sampling {
     /// Where to compute.
     #[command(flatten)]
     pub compute: Compute,
+}
+
+/// Reads a finite number that is not negative.
+fn not_negative(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+    number.ok_or_else(|| "expected a number ≥ 0".into())
 }
 
 /// Where to compute.

@@ -13,6 +13,10 @@ use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_softly");
 
+/// A small training of points without a constraint.
+const PLAIN: &str = "[data]\ncount = 20\ngenerator = { kind = 'points', curve = { shape = 'circle' } }\n\
+                     [train]\niterations = 2\nbatch = 4\n";
+
 /// The program, run in `folder`.
 fn softly(folder: &Path) -> Command {
     let mut command = Command::new(PROGRAM);
@@ -202,7 +206,7 @@ fn sampling_that_cannot_work_is_refused() {
     refuse(at, &sample(&["--steps", "-5"]), &["--steps", "-5"]);
     refuse(at, &sample(&["--sigma-min", "-1"]), &["sampler.sigma_min", "positive", "-1"]);
     refuse(at, &sample(&["--sigma-min", "nan"]), &["sampler.sigma_min"]);
-    refuse(at, &sample(&["--guidance", "-2"]), &["guidance.scale", "-2"]);
+    refuse(at, &sample(&["--guidance", "-2"]), &["--guidance", "-2"]);
     refuse(at, &sample(&["--count", "0"]), &["--count"]);
     refuse(at, &sample(&["--seeds", "7-3"]), &["--seeds", "7-3", "hint:"]);
     refuse(at, &sample(&["--seeds", "all"]), &["--seeds", "all"]);
@@ -263,7 +267,7 @@ fn devices_that_are_not_there_are_refused() {
 fn guidance_without_a_constraint_is_refused() {
     let home = TempDir::new().unwrap();
     let at = home.path();
-    fs::write(at.join("plain.toml"), "[data]\ncount = 20\n[train]\niterations = 2\nbatch = 4\n").unwrap();
+    fs::write(at.join("plain.toml"), PLAIN).unwrap();
     succeed(at, &["train", "--config", "plain.toml", "--out", "plain"]);
     refuse(at, &["sample", "plain", "--guidance", "0.1", "--out", "out"], &["guidance", "[constraint]"]);
     refuse(at, &["eval", "plain", "--scales", "0.1", "--count", "9", "--sets", "1"], &["guidance", "[constraint]"]);
@@ -514,7 +518,7 @@ fn the_dial_is_turned_and_swept() {
         &["--set", "denoiser.scd.lambda"],
     );
     // A model without a soft constraint has no dial.
-    fs::write(at.join("plain.toml"), "[data]\ncount = 20\n[train]\niterations = 2\nbatch = 4\n").unwrap();
+    fs::write(at.join("plain.toml"), PLAIN).unwrap();
     succeed(at, &["train", "--config", "plain.toml", "--out", "plain"]);
     let needles = ["denoiser.scd.compliance", "no soft constraint", "softly adapt"];
     refuse(at, &["sample", "plain", "--compliance", "2", "--out", "out"], &needles);
@@ -613,7 +617,7 @@ fn sample_i_is_the_same_in_any_range_batch_and_number_of_threads() {
 fn denoising_at_low_noise_keeps_the_input_and_depends_on_nothing_else_in_the_batch() {
     let home = TempDir::new().unwrap();
     let at = home.path();
-    fs::write(at.join("plain.toml"), "[data]\ncount = 20\n[train]\niterations = 2\nbatch = 4\n").unwrap();
+    fs::write(at.join("plain.toml"), PLAIN).unwrap();
     succeed(at, &["train", "--config", "plain.toml", "--out", "plain"]);
     let count = 70;
     let x: Vec<f64> = (0..2 * count).map(|i| f64::from(i * 37 % 100) / 50.0 - 1.0).collect();

@@ -116,7 +116,9 @@ fn merge(lower: &mut Table, upper: Table) {
 fn parse_error(location: &str, error: &toml::de::Error) -> Error {
     let message = error.message();
     let mut quoted = message.split('`').skip(1).step_by(2);
-    let hint = if message.starts_with("unknown") {
+    let hint = if message.starts_with("missing field `kind`") {
+        Some("say which kind it is, for example guidance = { kind = \"dps\", scale = 0.1 }".to_string())
+    } else if message.starts_with("unknown") {
         let wrong = quoted.next().unwrap_or_default();
         nearest(wrong, quoted).map(|n| format!("did you mean `{n}`?"))
     } else {

@@ -24,8 +24,8 @@ pub fn reference_page() -> String {
          `softly presets --schema` prints the same reference as a JSON Schema, with which editors complete and check files.\n\
          A key in a table `[a.b]` called `c` is `a.b.c` for `--set a.b.c=value`.\n",
     );
-    page.table(&mut text, "", &schema);
-    text + "\nTo try: `softly presets --schema`\n"
+    page.table(&mut text, "The file", "", &schema);
+    text + "\nTo try:\n\n```sh\nsoftly presets --schema\n```\n"
 }
 
 /// The definitions that a schema refers to.
@@ -34,26 +34,36 @@ struct Page {
 }
 
 impl Page {
-    /// The schema behind references.
-    fn resolve<'a>(&'a self, schema: &'a Value) -> &'a Value {
-        let name = schema["$ref"].as_str().and_then(|r| r.rsplit('/').next());
-        match name {
-            Some(name) => self.resolve(&self.definitions[name]),
-            None => schema,
+    /// The schema with its reference resolved: what stands beside a reference is laid over what it refers to.
+    fn resolved(&self, schema: &Value) -> Value {
+        let Some(name) = schema["$ref"].as_str().and_then(|r| r.rsplit('/').next()) else { return schema.clone() };
+        let mut whole = self.resolved(&self.definitions[name]);
+        for (key, value) in schema.as_object().into_iter().flatten().filter(|(key, _)| *key != "$ref") {
+            match (whole.get_mut(key), value) {
+                (Some(Value::Object(below)), Value::Object(above)) if key == "properties" => {
+                    below.extend(above.clone());
+                }
+                _ => whole[key] = value.clone(),
+            }
+        }
+        whole
+    }
+
+    /// All that a value may be, each with its references resolved; the absent value is left out.
+    fn variants(&self, schema: &Value) -> Vec<Value> {
+        let schema = self.resolved(schema);
+        match schema["anyOf"].as_array().or(schema["oneOf"].as_array()) {
+            Some(several) => several.iter().flat_map(|one| self.variants(one)).collect(),
+            None if schema["type"] == "null" => Vec::new(),
+            None => vec![schema],
         }
     }
 
-    /// The parts of a schema that is one of several; nothing stands for an absent value.
-    fn variants<'a>(&'a self, schema: &'a Value) -> Vec<&'a Value> {
-        let resolved = self.resolve(schema);
-        let several = resolved["anyOf"].as_array().or(resolved["oneOf"].as_array());
-        several.map_or_else(|| vec![resolved], |all| all.iter().filter(|v| v["type"] != "null").collect())
-    }
-
-    /// A table of keys, then the tables below it.
-    fn table(&self, text: &mut String, path: &str, schema: &Value) {
-        let Some(properties) = schema["properties"].as_object() else { return };
-        let heading = if path.is_empty() { "The file".into() } else { format!("`[{path}]`") };
+    /// A table of keys, then the tables below it; `heading` names it.
+    fn table(&self, text: &mut String, heading: &str, path: &str, schema: &Value) {
+        let Some(properties) = schema["properties"].as_object().filter(|properties| !properties.is_empty()) else {
+            return;
+        };
         write!(text, "\n## {heading}\n\n").expect("text grows");
         if let Some(meaning) = schema["description"].as_str() {
             write!(text, "{}\n\n", one_line(meaning)).expect("text grows");
@@ -62,99 +72,83 @@ impl Page {
         for (key, property) in properties {
             let default = property.get("default").map_or_else(String::new, |d| format!("`{d}`"));
             let default = if default.len() > 60 { "see below".into() } else { default };
-            let meaning = property["description"].as_str().or(self.resolve(property)["description"].as_str());
-            let kind = self.kind(property);
-            let meaning = one_line(meaning.unwrap_or_default());
-            writeln!(text, "| `{key}` | {kind} | {default} | {meaning} |").expect("text grows");
+            let resolved = self.resolved(property);
+            let meaning = one_line(resolved["description"].as_str().unwrap_or_default());
+            writeln!(text, "| `{key}` | {} | {default} | {meaning} |", self.words(property)).expect("text grows");
         }
         for (key, property) in properties {
             let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            self.below(text, &path, property);
-        }
-    }
-
-    /// The tables that a value may be.
-    fn below(&self, text: &mut String, path: &str, property: &Value) {
-        let variants = self.variants(property);
-        let tables: Vec<&Value> = variants.iter().map(|v| self.resolve(v)).collect();
-        let tagged = tables.iter().any(|v| tag(v).is_some());
-        for table in tables {
-            match tag(table) {
-                None if !tagged => self.table(text, path, table),
-                None => {}
-                Some((key, name)) => {
-                    // A tagged table keeps its settings beside its tag.
-                    let inner = if table.get("$ref").is_some() { self.resolve(table) } else { table };
-                    let mut merged = inner.clone();
-                    if let Some(target) = table["$ref"].as_str().and_then(|r| r.rsplit('/').next()) {
-                        merge_properties(&mut merged, &self.definitions[target]);
-                    }
-                    if let Some(properties) = merged["properties"].as_object_mut() {
-                        properties.remove(key);
-                    }
-                    self.table(text, &format!("{path}] with {key} = \"{name}\" [{path}"), &merged);
-                }
+            for variant in self.variants(property) {
+                self.below(text, &path, &variant);
             }
         }
     }
 
-    /// A value's type in words.
-    fn kind(&self, property: &Value) -> String {
-        let words: Vec<String> = self.variants(property).into_iter().map(|v| self.word(v)).collect();
-        let mut seen: Vec<String> = Vec::new();
-        for word in words {
-            if !seen.contains(&word) {
-                seen.push(word);
+    /// The tables of one thing that the value at `path` may be.
+    fn below(&self, text: &mut String, path: &str, variant: &Value) {
+        if let Some((key, name)) = tag(variant) {
+            let heading = format!("`[{path}]` with `{key} = \"{name}\"`");
+            let mut settings = variant.clone();
+            if let Some(properties) = settings["properties"].as_object_mut() {
+                properties.remove(key);
+            }
+            return self.table(text, &heading, path, &settings);
+        }
+        // The entries of a list, and the values of a table whose keys are names.
+        for inner in [&variant["items"], &variant["additionalProperties"]].into_iter().filter(|inner| inner.is_object())
+        {
+            for one in self.variants(inner) {
+                self.table(text, &format!("Each of `{path}`"), path, &one);
             }
         }
-        seen.join(" or ")
+        self.table(text, &format!("`[{path}]`"), path, variant);
     }
 
-    fn word(&self, variant: &Value) -> String {
-        let variant = self.resolve(variant);
-        if let Some((_, name)) = tag(variant) {
-            return format!("table `{name}`");
-        }
-        if let Some(text) = variant["const"].as_str() {
-            return format!("`\"{text}\"`");
-        }
-        if let Some(words) = variant["enum"].as_array() {
-            return words.iter().map(|w| format!("`{w}`")).collect::<Vec<_>>().join(", ");
-        }
-        if variant.get("anyOf").is_some() || variant.get("oneOf").is_some() {
-            return self.kind(variant);
-        }
-        let kind = |name: &str| match name {
-            "integer" => "whole number",
-            "number" => "number",
-            "boolean" => "true or false",
-            "string" => "text",
-            "array" => "list",
-            _ => "table",
-        };
-        match &variant["type"] {
-            Value::String(name) => kind(name).into(),
-            Value::Array(names) => {
-                let names = names.iter().filter_map(Value::as_str).filter(|name| *name != "null");
-                names.map(kind).collect::<Vec<_>>().join(" or ")
+    /// The types of a value in words.
+    fn words(&self, property: &Value) -> String {
+        let mut words: Vec<String> = Vec::new();
+        for variant in self.variants(property) {
+            let word = word(&variant);
+            if !words.contains(&word) {
+                words.push(word);
             }
-            _ => "any value".into(),
         }
+        words.join(" or ")
+    }
+}
+
+/// The type of a value that is one thing only.
+fn word(variant: &Value) -> String {
+    if let Some((_, name)) = tag(variant) {
+        return format!("table `{name}`");
+    }
+    if let Some(text) = variant["const"].as_str() {
+        return format!("`\"{text}\"`");
+    }
+    if let Some(words) = variant["enum"].as_array() {
+        return words.iter().map(|w| format!("`{w}`")).collect::<Vec<_>>().join(" or ");
+    }
+    let kind = |name: &str| match name {
+        "integer" => "whole number",
+        "number" => "number",
+        "boolean" => "true or false",
+        "string" => "text",
+        "array" => "list",
+        _ => "table",
+    };
+    match &variant["type"] {
+        Value::String(name) => kind(name).into(),
+        Value::Array(names) => {
+            let names = names.iter().filter_map(Value::as_str).filter(|name| *name != "null");
+            names.map(kind).collect::<Vec<_>>().join(" or ")
+        }
+        _ => "any value".into(),
     }
 }
 
 /// The key and value of the tag that says which table a variant is.
 fn tag(variant: &Value) -> Option<(&'static str, &str)> {
     ["kind", "shape"].into_iter().find_map(|key| Some((key, variant["properties"][key]["const"].as_str()?)))
-}
-
-/// Takes over the properties of `other`.
-fn merge_properties(schema: &mut Value, other: &Value) {
-    if let (Some(own), Some(others)) = (schema["properties"].as_object_mut(), other["properties"].as_object()) {
-        others.iter().for_each(|(key, value)| {
-            own.entry(key.clone()).or_insert_with(|| value.clone());
-        });
-    }
 }
 
 /// Text for a cell of a Markdown table.
@@ -198,25 +192,16 @@ mod tests {
 
     fn unknown_keys(page: &Page, schema: &Value, value: &Value, path: &str, missing: &mut Vec<String>) {
         let Some(table) = value.as_object() else { return };
-        let variants: Vec<&Value> = page.variants(schema).into_iter().map(|v| page.resolve(v)).collect();
-        for (key, inner) in table {
+        let variants = page.variants(schema);
+        for (key, inner) in table.iter().filter(|(key, _)| *key != "methods") {
             let path = format!("{path}.{key}");
-            if path.ends_with(".methods") {
-                continue;
-            }
-            let places: Vec<Value> = variants
-                .iter()
-                .filter_map(|v| {
-                    let own = v["properties"].get(key).or(v.get("additionalProperties").filter(|a| a.is_object()));
-                    let referred = v["$ref"].as_str().and_then(|r| r.rsplit('/').next());
-                    own.or_else(|| page.definitions.get(referred?)?["properties"].get(key)).cloned()
-                })
-                .collect();
+            let named = |v: &Value| v["additionalProperties"].is_object().then(|| v["additionalProperties"].clone());
+            let place = |v: &Value| v["properties"].get(key).cloned().or_else(|| named(v));
+            let places: Vec<Value> = variants.iter().filter_map(place).collect();
             if places.is_empty() {
                 missing.push(path);
             } else {
-                let any = serde_json::json!({ "anyOf": places });
-                unknown_keys(page, &any, inner, &path, missing);
+                unknown_keys(page, &serde_json::json!({ "anyOf": places }), inner, &path, missing);
             }
         }
     }

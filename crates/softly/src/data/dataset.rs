@@ -53,7 +53,17 @@ impl Dataset {
 
     /// The solver that made the data; `None` if they were not generated or there is nothing to solve.
     pub fn reference(&self) -> Result<Option<Box<dyn Reference>>> {
-        self.generator.as_ref().map_or(Ok(None), |generator| generator.get().reference(self))
+        let Some(generator) = self.generator.as_ref().map(GeneratorConfig::get) else { return Ok(None) };
+        let (names, grid) = (generator.fields().into_iter().map(|f| f.name).collect::<Vec<_>>(), generator.grid());
+        if self.fields != names || self.grid != grid {
+            let words = |fields: &[String], grid: &Grid| {
+                format!("{} on {} × {} nodes", fields.join(", "), grid.rows(), grid.cols())
+            };
+            let (found, made) = (words(&self.fields, &self.grid), words(&names, &grid));
+            let problem = format!("the data have the fields {found}, the generator makes {made}");
+            return Err(Error::input("data.generator", problem).hint("set it to what made the data"));
+        }
+        generator.reference(self)
     }
 
     /// Numbers per sample.

@@ -233,7 +233,7 @@ pub struct NewtonConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stencil: Option<Stencil>,
     /// Physical values that other fields are kept above, smoothly: a permeability has to be positive. By default
-    /// [`DataSpec::floors`](crate::model::blueprint::DataSpec::floors).
+    /// a value that one in a thousand of the training data is below.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub floor: Option<BTreeMap<String, f64>>,
     /// Let no gradient flow through the direction into the base denoiser; learned parameters of the constraint keep theirs.

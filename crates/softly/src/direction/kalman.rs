@@ -1,19 +1,18 @@
-//! The correction that a Kalman update makes when the equation is an observation: the error of the base denoiser has a known
-//! covariance Σ, and the equation is known to hold up to a misfit of mean m and covariance V.
+//! The Kalman update that takes the equation for an observation of the base denoiser's error.
 //!
-//! δ = −Σ Jᵀ (J Σ Jᵀ + V)⁻¹ (R − m) with J = ∂R/∂x at the base estimate: for Gaussian errors and a linear equation the mean of
-//! x0 − D given the equation. All fields move, each as far as it is uncertain. The paper's gradient −JᵀR is what is left of it with
-//! multiples of the identity for Σ and the inverse, the Newton step what becomes of it when all fields but one are certain.
+//! δ = −Σ Jᵀ (J Σ Jᵀ + V)⁻¹ (R − m), with J = ∂R/∂x at the base estimate D, the covariance Σ of the error x0 − D, and the mean m
+//! and covariance V of the equation's misfit R(D) + J(x0 − D). For Gaussian errors and a linear equation δ is the mean of x0 − D
+//! given the equation. All fields move, each as far as it is uncertain. The paper's gradient −JᵀR is δ with multiples of the
+//! identity for Σ and for the inverse; the Newton step is δ when all fields but one are certain.
 //!
-//! All of it is measured when the training starts, at several noise levels. Σ, diagonal in a fast basis, is the spectrum of the
-//! base's errors. m and V belong to R(D) + J(x0 − D), zero if the equation is right and linear: where it is wrong in the same
-//! way for all data m knows, and where it is wrong otherwise, or too curved for one linear step, V says how little it tells. V is a
-//! variance at every node and, of the misfit divided by its deviation there, a spectrum: a wave number that is wrong spoils long
-//! waves, and short ones can still be trusted.
+//! Σ, m and V are measured when training starts, at several noise levels. Σ is diagonal in a fast basis: the spectrum of the
+//! base's errors. m holds errors of the equation that all data share. V holds all other errors of the equation, and its curvature
+//! beyond one linear step: a variance at every node, and a spectrum of the misfit divided by its deviation there. A wrong wave
+//! number, for example, spoils long waves, and short ones can still be trusted.
 //!
-//! Learned parameters of the constraint are learned from D + δ, whatever γ makes of δ: a γ that is small because the equation is
-//! wrong would keep it wrong. Then m is zero, or nothing would be left to learn from, and V is measured again from time to
-//! time: an equation is trusted as far as it has got.
+//! Learned parameters of the constraint follow the denoising loss of D + δ, whatever γ is: a γ that is small because the equation
+//! is wrong would keep it wrong. m is then zero, or nothing would be left to learn from, and V is measured again every hundred
+//! steps: the equation is trusted as far as it has been learned.
 
 use std::sync::Arc;
 
@@ -46,7 +45,7 @@ const LAST: f64 = 80.0;
 /// Samples whose errors are measured at every level: they pin a variance to 12 %.
 const SAMPLES: usize = 128;
 
-/// The least energy of a wave of the standardised misfit, which is one on average: what nodes know of it in single precision.
+/// The least energy of a wave of the standardised misfit, whose mean energy is 1: the precision of single-precision nodes.
 const LEAST_MISFIT: f64 = 1e-6;
 
 /// v = δ, limited to an RMS of 3 c_out.
@@ -72,8 +71,8 @@ pub struct KalmanDirection {
     kept: Kept,
 }
 
-/// What the base makes of some training data, to measure the misfit again when the constraint has changed; nothing if it does
-/// not change.
+/// Estimates of the base on some training data, to measure the misfit again when the constraint has changed; nothing is kept for
+/// a constraint that does not change.
 #[derive(Default)]
 struct Kept {
     /// `[N, C, H, W]` in batches.
@@ -288,8 +287,8 @@ impl Misfit {
     }
 }
 
-/// c Fᵀ D F c, the nearest thing to J Σ Jᵀ + V that a transform inverts: c is the coefficient of the solved field's Laplacian at
-/// every node, and D by coefficient what the energy of c⁻¹J on waves of that length makes of Σ, summed over fields.
+/// c Fᵀ D F c ≈ J Σ Jᵀ + V, which a transform inverts. c is the coefficient of the solved field's Laplacian at every node; D is,
+/// for each wave and summed over fields, the energy of c⁻¹J on waves of that length times Σ.
 struct Preconditioner<'a> {
     transform: &'a Transform,
     /// 1/c, `[N, H, W]`.

@@ -1,4 +1,4 @@
-//! Layer nn.
+//! Networks: parameters, layers, their fused kernels, the optimiser.
 
 pub mod backbone;
 pub mod lanes;

@@ -24,7 +24,7 @@ pub enum NoiseDist {
         mean: f64,
         /// Standard deviation of ln σ.
         std: f64,
-        /// Smallest σ; by default the sampler's `sigma_min` (facts: the paper's "−4" is ambiguous).
+        /// Smallest σ; by default the sampler's `sigma_min`. (The paper's limit, −4, may be σ or ln σ.)
         #[serde(default, skip_serializing_if = "Option::is_none")]
         min: Option<f64>,
         /// One draw from each of n equally likely intervals, so that every batch covers all noise levels.

@@ -1,4 +1,5 @@
-//! A soft constraint on a frozen denoiser: what changes and what does not, exact resumption, what is learned, what is refused.
+//! A soft constraint on a frozen denoiser: what changes and what does not, exact resumption, what is learned, what is
+//! refused.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -74,8 +75,8 @@ fn learned_radius(snapshot: &Snapshot) -> f64 {
 
 #[test]
 fn the_circles_radius_is_found() {
-    // γ = 1 puts every estimate onto the circle, so the best radius is that of the data. (A learned γ that sees the residual
-    // could make up for a wrong radius.)
+    // γ = 1 puts every estimate onto the circle, so the best radius is that of the data. (A learned γ that sees the
+    // residual could make up for a wrong radius.)
     for start in ["0.7", "1.3"] {
         let settings = [
             "objective.noise={kind='log-normal', mean=-4.0, std=0.5}",

@@ -68,16 +68,15 @@ fn impossible_parameters_are_refused_by_name() {
     }
 }
 
-/// A wave u = a sin(2πx) sin(2πy) of random height, its diffusivity D = 1 + x·d of random slope, and the source s that keeps
-/// it up: D u = s.
+/// u = a sin(2πx) sin(2πy) of random height a, K = 1 + b x of random slope b, and s = K u: three fields on one grid.
 struct Product {
     nodes: usize,
 }
 
 impl Generator for Product {
     fn fields(&self) -> Vec<FieldSpec> {
-        let velocity = FieldSpec { name: "s".into(), quantity: "source".into(), unit: "1/s".into() };
-        vec![FieldSpec::dimensionless("u", "concentration"), FieldSpec::dimensionless("D", "diffusivity"), velocity]
+        let source = FieldSpec { name: "s".into(), quantity: "source".into(), unit: "1/s".into() };
+        vec![FieldSpec::dimensionless("u", "concentration"), FieldSpec::dimensionless("K", "rate"), source]
     }
 
     fn grid(&self) -> Grid {
@@ -89,7 +88,7 @@ impl Generator for Product {
     }
 
     fn equation(&self) -> Option<ConstraintConfig> {
-        Some(law(&["u", "D", "s"], one("D*u - s"), Norm::L1Mean))
+        Some(law(&["u", "K", "s"], one("K*u - s"), Norm::L1Mean))
     }
 
     fn recipe(&self) -> Result<Box<dyn Recipe>> {
@@ -106,8 +105,8 @@ impl Recipe for Product {
         };
         let wave = |[x, y]: [f64; 2]| height * (std::f64::consts::TAU * x).sin() * (std::f64::consts::TAU * y).sin();
         let field = |value: &dyn Fn([f64; 2]) -> f64| (0..grid.len()).map(|node| value(place(node)) as f32).collect();
-        let diffusivity = |[x, _]: [f64; 2]| 1.0 + slope * x;
-        let fields: [Vec<f32>; 3] = [field(&wave), field(&diffusivity), field(&|at| diffusivity(at) * wave(at))];
+        let rate = |[x, _]: [f64; 2]| 1.0 + slope * x;
+        let fields: [Vec<f32>; 3] = [field(&wave), field(&rate), field(&|at| rate(at) * wave(at))];
         Ok(fields.concat())
     }
 }
@@ -151,7 +150,7 @@ fn a_generator_of_three_fields_needs_the_public_traits_alone() {
     let maker = SampleMaker::new(&generator, 3).unwrap();
     let written = write(&Foreign { plan, generator, maker }, &path, &Job::silent(&cpu())).unwrap();
     assert_eq!(written, DatasetFolder::open(&path).unwrap());
-    assert_eq!(written.fields(), ["u", "D", "s"]);
+    assert_eq!(written.fields(), ["u", "K", "s"]);
     assert_eq!((written.description.fields[2].unit.as_str(), &written.description.origin), ("1/s", &Some(origin)));
 
     // The folder is data like any other.

@@ -42,7 +42,8 @@ fn height(name: &str, base: &BTreeSet<String>) -> Option<usize> {
     layer.or_else(|| base.contains(name).then_some(0))
 }
 
-/// The first names of all paths `crate::name` and `crate::{name, …}` in `code`, in imports or in the middle of an expression.
+/// The first names of all paths `crate::name` and `crate::{name, …}` in `code`, in imports or in the middle of an
+/// expression.
 fn used(code: &str) -> Vec<String> {
     let name = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
     let mut names = Vec::new();

@@ -226,7 +226,8 @@ fn physical_units_shift_the_density_by_the_scale() {
     assert_eq!(serde_json::from_str::<LikelihoodReport>(&text).unwrap(), report);
 }
 
-/// −log p of points by small Runge–Kutta steps in ln σ with a trace from finite differences: the denoiser is a black box.
+/// −log p of points by small Runge–Kutta steps in ln σ with a trace from finite differences: the denoiser is a black
+/// box.
 fn black_box_nats(denoiser: &dyn Denoiser, points: &[[f64; 2]], sigma_min: f64, sigma_max: f64) -> Vec<f64> {
     let (steps, h) = (250, 1e-3);
     let flow = |points: &[[f64; 2]], u: f64| -> Vec<[f64; 3]> {

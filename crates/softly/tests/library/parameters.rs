@@ -180,8 +180,8 @@ fn a_learned_field_acts_like_the_array_that_it_is() {
 fn the_training_gradient_of_what_is_learned_matches_finite_differences() {
     let number = (ParameterConfig::Learn { learn: 7.5 }, 0, 7.5_f32);
     let field = (ParameterConfig::LearnField { learn: 7.5, length: 0.3, size: 4.0 }, 3, 0.0);
-    // The L2 norm: with L1 norms the gradient knows the parameter through signs only. Jacobi's step is constant in training,
-    // so its difference would be another one.
+    // The L2 norm: with L1 norms the gradient knows the parameter through signs only. Jacobi's step is constant in
+    // training, so its difference would be another one.
     let scales = [(Scale::Plain, 0.2), (Scale::Unit, 1.0), (Scale::Polyak, 2.0)];
     for ((flow, index, start), (scale, gamma)) in [number, field].iter().flat_map(|p| scales.map(|s| (p, s))) {
         let blueprint = blueprint(flow.clone(), scale);

@@ -102,7 +102,7 @@ impl Gaussian {
         [cos * d[0] + sin * d[1], -sin * d[0] + cos * d[1]]
     }
 
-    fn from_eigen(&self, y: [f64; 2]) -> [f64; 2] {
+    fn out_of_eigen(&self, y: [f64; 2]) -> [f64; 2] {
         let (sin, cos) = self.angle.sin_cos();
         [self.mean[0] + cos * y[0] - sin * y[1], self.mean[1] + sin * y[0] + cos * y[1]]
     }
@@ -111,12 +111,13 @@ impl Gaussian {
     fn denoiser(&'static self) -> Closed<impl Fn([f64; 2], f64) -> [f64; 2] + Send + Sync> {
         Closed(|x: [f64; 2], sigma: f64| {
             let (y, l) = (self.to_eigen(x), self.eigenvalues);
-            self.from_eigen([0, 1].map(|i| l[i] / (l[i] + sigma * sigma) * y[i]))
+            self.out_of_eigen([0, 1].map(|i| l[i] / (l[i] + sigma * sigma) * y[i]))
         })
     }
 }
 
-/// Checks that points in the eigenbasis have the given mean and variances and no correlation, up to 4.5 standard errors.
+/// Checks that points in the eigenbasis have the given mean and variances and no correlation, up to 4.5 standard
+/// errors.
 fn assert_moments(points: &[[f64; 2]], mean: [f64; 2], variance: [f64; 2]) {
     let n = points.len() as f64;
     let y: Vec<[f64; 2]> = points.iter().map(|&p| GAUSSIAN.to_eigen(p)).collect();
@@ -179,7 +180,7 @@ fn heun_is_of_second_order_and_euler_of_first() {
                 // The flow scales each eigen-direction by √((λ+σmin²)/(λ+σmax²)).
                 let y = GAUSSIAN.to_eigen([10.0 * z[0], 10.0 * z[1]]);
                 let l = GAUSSIAN.eigenvalues;
-                let exact = GAUSSIAN.from_eigen([0, 1].map(|i| y[i] * ((l[i] + 4e-4) / (l[i] + 100.0)).sqrt()));
+                let exact = GAUSSIAN.out_of_eigen([0, 1].map(|i| y[i] * ((l[i] + 4e-4) / (l[i] + 100.0)).sqrt()));
                 (found[0] - exact[0]).hypot(found[1] - exact[1])
             });
             ((steps - 1) as f64, worst.fold(0.0, f64::max))

@@ -1,5 +1,5 @@
-//! The soft constraint on top of a denoiser: where it starts, how training differentiates it, sums of several directions, and
-//! what a configuration may ask for.
+//! The soft constraint on top of a denoiser: where it starts, how training differentiates it, sums of several
+//! directions, and what a configuration may ask for.
 
 use std::sync::Arc;
 

@@ -28,10 +28,12 @@ pub fn data_of(trained: &Trained, data: Option<&Path>) -> Result<Dataset> {
     Ok(data)
 }
 
-/// What measures samples of `trained` against `data`.
+/// What measures samples of `trained` against `data`: by the equation of the data, if it is known, else by the run's.
 pub fn evaluator_of<'a>(trained: &Trained, data: &'a Dataset) -> Result<FieldEvaluator<'a>> {
     let config = &trained.blueprint.config;
-    let truth = config.truth.as_ref().or(config.constraint.as_ref()).ok_or_else(|| {
+    // [truth] is the equation of the training data unless it was given; other data may obey another one.
+    let other = data.equation.as_ref().filter(|_| data.generator != config.data.generator);
+    let truth = other.or(config.truth.as_ref()).or(config.constraint.as_ref()).ok_or_else(|| {
         Error::input(trained.path.display(), "the run has neither [truth] nor [constraint]")
             .hint("give the equation with --set, or draw samples and use `softly residual`")
     })?;

@@ -57,14 +57,14 @@ impl Gaussian {
         self.mirror(&x.iter().zip(&self.mean).map(|(x, m)| x - m).collect::<Vec<_>>())
     }
 
-    pub fn from_eigen(&self, y: &[f64]) -> Vec<f64> {
+    pub fn out_of_eigen(&self, y: &[f64]) -> Vec<f64> {
         self.mirror(y).iter().zip(&self.mean).map(|(y, m)| y + m).collect()
     }
 
     pub fn data(&self, n: u64) -> Vec<f32> {
         let sample = |i: u64| {
             let z = normals(41, i, self.size());
-            self.from_eigen(&z.iter().zip(&self.eigenvalues).map(|(z, l)| z * l.sqrt()).collect::<Vec<_>>())
+            self.out_of_eigen(&z.iter().zip(&self.eigenvalues).map(|(z, l)| z * l.sqrt()).collect::<Vec<_>>())
         };
         (0..n).flat_map(sample).map(|v| v as f32).collect()
     }
@@ -85,7 +85,7 @@ impl Gaussian {
             .iter()
             .map(|l| ((l + sigma_max * sigma_max) / (l + sigma_min * sigma_min)).sqrt())
             .collect();
-        let end = self.from_eigen(&self.to_eigen(x).iter().zip(&growth).map(|(y, g)| y * g).collect::<Vec<_>>());
+        let end = self.out_of_eigen(&self.to_eigen(x).iter().zip(&growth).map(|(y, g)| y * g).collect::<Vec<_>>());
         let terminal: f64 =
             end.iter().map(|v| 0.5 * ((v / sigma_max).powi(2) + (TAU * sigma_max * sigma_max).ln())).sum();
         terminal - growth.iter().map(|g| g.ln()).sum::<f64>()

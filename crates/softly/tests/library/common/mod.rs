@@ -1,4 +1,5 @@
-//! What several tests share: the device, small configurations and models, random numbers, plain denoisers, a watched job.
+//! What several tests share: the device, small configurations and models, random numbers, plain denoisers, a watched
+//! job.
 
 pub mod denoisers;
 pub mod gaussian;
@@ -154,16 +155,16 @@ pub fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files
 }
 
-/// A listener that knows how far a job has come; it shows that to `watch`, which answers whether to stop.
+/// A reporter that knows how far a job has come and tells `listener`, who answers whether to stop.
 pub struct Watch<F> {
     done: AtomicU64,
     stop: AtomicBool,
-    watch: Mutex<F>,
+    listener: Mutex<F>,
 }
 
 impl<F: FnMut(u64) -> bool + Send> Watch<F> {
-    pub fn new(watch: F) -> Self {
-        Self { done: AtomicU64::new(0), stop: AtomicBool::new(false), watch: Mutex::new(watch) }
+    pub fn new(listener: F) -> Self {
+        Self { done: AtomicU64::new(0), stop: AtomicBool::new(false), listener: Mutex::new(listener) }
     }
 
     pub fn job<'a>(&'a self, device: &'a Device) -> Job<'a> {
@@ -183,7 +184,7 @@ impl<F: FnMut(u64) -> bool + Send> Reporter for Watch<F> {
 
     fn advance(&self, units: u64) {
         let done = self.done.fetch_add(units, Ordering::Relaxed) + units;
-        if (self.watch.lock().unwrap_or_else(PoisonError::into_inner))(done) {
+        if (self.listener.lock().unwrap_or_else(PoisonError::into_inner))(done) {
             self.stop.store(true, Ordering::Relaxed);
         }
     }

@@ -7,7 +7,8 @@ use softly::{Batch, Blueprint, Config, Dataset, Loss, Model, Objective, Paramete
 
 use crate::common::{configured, cpu, dataset, field, new_training, normals};
 
-/// The loss of `model` on `clean` fields with `noise` of levels `sigma`, `[N, C, H, W]` both, in f64 around the f32 network.
+/// The loss of `model` on `clean` fields with `noise` of levels `sigma`, `[N, C, H, W]` both, in f64 around the f32
+/// network.
 pub fn loss_of(model: &Model, objective: &Objective, clean: &[f64], noise: &[f64], sigma: &[f64]) -> Loss {
     let batch = Batch::new(field(clean, model.shape), field(noise, model.shape), sigma);
     let estimates = model.estimates(batch.noisy.clone(), sigma);

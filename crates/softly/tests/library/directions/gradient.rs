@@ -100,8 +100,8 @@ fn the_jacobi_step_is_one_over_the_absolute_jacobians_row_and_column_sums() {
 
 #[test]
 fn the_jacobi_step_of_darcy_flow_takes_out_white_noise_as_measured() {
-    // Fields with white noise of 0.001 in normalised units. Along −S JᵀR of the pressure with γ = 1.9 a PyTorch prototype
-    // with S = 1/(8K/h²)² brought the mean |R| from 0.118 to 0.056 and the error of p to 0.68.
+    // Fields with white noise of 0.001 in normalised units. Along −S JᵀR of the pressure with γ = 1.9 a PyTorch
+    // prototype with S = 1/(8K/h²)² brought the mean |R| from 0.118 to 0.056 and the error of p to 0.68.
     let config = configured("darcy-demo", &["data.count=96", "data.valid=1"]);
     let dataset = dataset(&config);
     let blueprint = Blueprint::new(&config, &dataset).unwrap();

@@ -29,8 +29,8 @@ fn solving(field: &str, iterations: usize) -> ScdConfig {
     ScdConfig { solve_for: Some(field.into()), kalman, ..ScdConfig::default() }
 }
 
-/// The Kalman direction for `solve_for` with covariance e^`errors` `[2, H, W]`, mean misfit `mean`, its variance e^`variance` and
-/// spectrum e^`spectrum` `[H, W]` at every noise level.
+/// The Kalman direction for `solve_for` with covariance e^`errors` `[2, H, W]`, mean misfit `mean`, its variance
+/// e^`variance` and spectrum e^`spectrum` `[H, W]` at every noise level.
 pub fn kalman(
     (solve_for, iterations): (&str, usize),
     law: &ConstraintConfig,
@@ -155,8 +155,8 @@ fn solved(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
 
 #[test]
 fn kalman_measures_errors_and_misfit_and_removes_what_the_equation_can_see() {
-    // The equation of the data is linear, and white errors of a known size are what the denoiser makes: theory says what
-    // is left. Given k = 4 in place of 1, the equation is wrong by 15 u.
+    // The equation of the data is linear, and white errors of a known size are what the denoiser makes: theory says
+    // what is left. Given k = 4 in place of 1, the equation is wrong by 15 u.
     for k in [1.0, 4.0] {
         let config = configured("helmholtz-demo", &["data.count=600", "data.valid=32", "data.generator.size=16"]);
         let dataset = dataset(&config);
@@ -190,8 +190,8 @@ fn kalman_measures_errors_and_misfit_and_removes_what_the_equation_can_see() {
                 assert!((left - expected).abs() < 0.02, "σ = {sigma}: {left} against {expected}");
             }
         } else {
-            // Where noise is larger than what is wrong the equation still tells as much, where it is smaller it is still
-            // right about short waves.
+            // Where noise is larger than what is wrong the equation still tells as much, where it is smaller it is
+            // still right about short waves.
             let [small, large] = [0.01, 10.0].map(|sigma| left(&direction, sigma));
             assert!((large - expected).abs() < 0.02, "{large} against {expected}");
             direction.visit("", &mut |name, p| {
@@ -232,8 +232,8 @@ fn kalman_is_measured_on_a_trained_base_and_kept_with_the_model() {
     let learned = adapting(&trained, &learned).unwrap().snapshot();
     assert!(weights(&learned, "kalman.misfit-mean").iter().all(|m| *m == 0.0));
 
-    // γ starts with the whole of this direction and nothing of others. Controls have that without a learned γ, or without the
-    // other directions.
+    // γ starts with the whole of this direction and nothing of others. Controls have that without a learned γ, or
+    // without the other directions.
     let changed = |settings: &[&str]| {
         let mut changed = snapshot.clone();
         let settings: Vec<String> = settings.iter().map(ToString::to_string).collect();

@@ -260,7 +260,7 @@ fn a_model_with_every_direction_trains_and_its_snapshot_knows_the_data() {
         "train.iterations=3",
         "train.batch=4",
         "denoiser.backbone={ kind = 'mlp', hidden = 16 }",
-        "denoiser.scd={ directions = ['gradient', 'spectral', 'newton'], solve_for = 'p', scale = 'unit', input = 'features' }",
+        "denoiser.scd={directions=['gradient', 'spectral', 'newton'], solve_for='p', scale='unit', input='features'}",
     ];
     let config = configured("darcy-demo", &settings);
     let dataset = dataset(&config);
