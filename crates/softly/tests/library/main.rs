@@ -12,6 +12,7 @@ mod denoising_loss;
 mod directions;
 mod explained;
 mod field_metrics;
+mod formats;
 mod generators;
 mod layers;
 mod likelihood;
