@@ -169,6 +169,7 @@ num_blocks, attn_resolutions and sigma_data in the header. The input is [N, C, H
     #[command(after_help = "\
 Examples:
   softly residual --config darcy.toml --field p=p.npy --field K=K.npy --out r.npy
+  softly residual --config burgers.toml --field u=u.npy --axes t,x --domain t=0:2 --periodic x
 The arrays are [H, W] or [N, H, W]; only the [constraint] table of the file is used.")]
     Residual {
         /// File with a [constraint] table.
@@ -177,6 +178,9 @@ The arrays are [H, W] or [N, H, W]; only the [constraint] table of the file is u
         /// A field and its array.
         #[arg(long = "field", value_name = "NAME=FILE", required = true)]
         fields: Vec<String>,
+        /// The axes of the arrays: x,y on the unit square unless said otherwise.
+        #[command(flatten)]
+        axes: AxisOptions,
         /// Write the residual as an array.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
@@ -422,6 +426,23 @@ pub enum Distance {
     },
 }
 
+/// Names, ends and kinds of the two axes of arrays.
+#[derive(Debug, Args)]
+pub struct AxisOptions {
+    /// Names of the axes, e.g. t,x.
+    #[arg(long, value_delimiter = ',', value_name = "AXIS,…")]
+    pub axes: Vec<String>,
+    /// Ends of the domain along an axis, e.g. x=0:1; may be repeated.
+    #[arg(long, value_name = "AXIS=FIRST:LAST", allow_hyphen_values = true)]
+    pub domain: Vec<String>,
+    /// Periodic axes.
+    #[arg(long, value_delimiter = ',', value_name = "AXIS,…")]
+    pub periodic: Vec<String>,
+    /// Where numbers sit along the space axes.
+    #[arg(long, value_enum)]
+    pub placement: Option<PlacementName>,
+}
+
 /// What to import and how to take it.
 #[derive(Debug, Args)]
 pub struct Import {
@@ -434,18 +455,9 @@ pub struct Import {
     /// Folder of the dataset.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Names of the axes, e.g. t,x; of an unknown array all of them, `sample` and `channel` included.
-    #[arg(long, value_delimiter = ',', value_name = "AXIS,…")]
-    pub axes: Vec<String>,
-    /// Ends of the domain along an axis, e.g. x=0:1; may be repeated.
-    #[arg(long, value_name = "AXIS=FIRST:LAST", allow_hyphen_values = true)]
-    pub domain: Vec<String>,
-    /// Periodic axes.
-    #[arg(long, value_delimiter = ',', value_name = "AXIS,…")]
-    pub periodic: Vec<String>,
-    /// Where numbers sit along the space axes.
-    #[arg(long, value_enum)]
-    pub placement: Option<PlacementName>,
+    /// The axes, where the files do not say; of an unknown array all names, `sample` and `channel` included.
+    #[command(flatten)]
+    pub axes: AxisOptions,
     /// Keep every n-th entry along an axis, e.g. t=4; may be repeated.
     #[arg(long, value_name = "AXIS=N")]
     pub stride: Vec<String>,

@@ -209,3 +209,83 @@ fn what_cannot_be_written_is_failed_work() {
     // A place without room for files, as a full disk.
     refuses(at, "solve darcy --permeability K.npy --out /proc/p.npy", 1, &["cannot write /proc/p.npy"]);
 }
+
+/// u(t, x) = e^{−ν k² t} sin(k x + φ) with k = 2π on 24 times and 32 periodic points, six samples.
+fn heat(path: &Path, nu: f64) {
+    let (times, points, k) = (24, 32, std::f64::consts::TAU);
+    let mut bytes = Vec::new();
+    for sample in 0..6 {
+        for (i, j) in (0..times).flat_map(|i| (0..points).map(move |j| (i, j))) {
+            let (t, x) = (0.5 * f64::from(i) / f64::from(times - 1), f64::from(j) / f64::from(points));
+            let u = (-nu * k * k * t).exp() * (k * x + f64::from(sample)).sin();
+            bytes.extend(u.to_le_bytes());
+        }
+    }
+    array(path, "<f8", "6, 24, 32", &bytes);
+}
+
+#[test]
+fn an_array_of_another_program_becomes_a_dataset_and_goes_back() {
+    let home = tempfile::tempdir().unwrap();
+    let at = home.path();
+    heat(&at.join("u.npy"), 0.05);
+    let import = "data import --field u=u.npy --axes t,x --domain t=0:0.5 --periodic x --valid 0.3 --out heat --json";
+    let made = json_of(at, import);
+    assert_eq!((made["train"].as_u64(), made["valid"].as_u64()), (Some(4), Some(2)), "{made}");
+    assert_eq!(json_of(at, import)["hash"], made["hash"], "the same command again is done already");
+    refuses(at, &import.replace("0.3", "0.5"), 2, &["heat", "other data"]);
+    let axes = &made["grid"];
+    assert_eq!((axes[0]["name"].as_str(), axes[1]["periodic"].as_bool()), (Some("t"), Some(true)), "{made}");
+
+    // Second-order differences of the true equation leave little, a wrong diffusivity leaves much.
+    let law = "[constraint]\nfields = ['u']\nresidual = 'dt(u) - nu*dxx(u)'\n[constraint.parameters]\nnu = NU\n";
+    let mean = |nu: &str| {
+        fs::write(at.join("law.toml"), law.replace("NU", nu)).unwrap();
+        let inspected = json_of(at, "data inspect heat --config law.toml --json")["residual"]["train"]["mean_abs"].clone();
+        let line = "residual --config law.toml --field u=u.npy --axes t,x --domain t=0:0.5 --periodic x";
+        let direct = json_of(at, line)["mean_abs"].as_f64().unwrap();
+        (inspected.as_f64().unwrap(), direct)
+    };
+    let ((right, right_direct), (wrong, _)) = (mean("0.05"), mean("0.1"));
+    assert!(right < 0.02 && wrong > 0.5, "{right} {wrong}");
+    // The residual command knows the same axes; its arrays are all six samples, in double precision.
+    assert!((right_direct / right - 1.0).abs() < 0.2, "{right_direct} {right}");
+
+    // The exported file is recognised, and its numbers and axes come back.
+    for layout in ["pdebench", "the-well"] {
+        let file = format!("{layout}.hdf5");
+        succeed(at, &format!("data export heat --to {layout} --out {file}"));
+        assert!(succeed(at, &format!("data describe {file}")).contains('u'));
+        let back = json_of(at, &format!("data import {file} --valid 0.3 --out {layout} --json"));
+        assert_eq!(back["hash"], made["hash"], "{layout}: {back}");
+    }
+}
+
+fn succeed(folder: &Path, line: &str) -> String {
+    String::from_utf8(softly(folder, line).assert().success().get_output().stdout.clone()).unwrap()
+}
+
+#[test]
+fn imports_that_cannot_work_are_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let at = home.path();
+    heat(&at.join("u.npy"), 0.05);
+    let import = "data import --field u=u.npy --axes t,x --out data";
+    for (line, words) in [
+        ("data import --out data", vec!["expected a file"]),
+        ("data import absent.h5 --out data", vec!["absent.h5"]),
+        ("data import --field u --out data", vec!["--field", "NAME=FILE"]),
+        ("data import --field t=u.npy --axes t,x --out data", vec!["field and an axis", "`t`"]),
+        (&format!("{import} --domain x=1:0"), vec!["--domain", "FIRST < LAST"]),
+        (&format!("{import} --periodic z"), vec!["z"]),
+        (&format!("{import} --valid 1.5"), vec!["--valid", "between 0 and 1"]),
+        (&format!("{import} --valid -1"), vec!["--valid"]),
+    ] {
+        refuses(at, line, 2, &words);
+        assert!(!at.join("data").exists(), "{line} left something behind");
+    }
+    fs::write(at.join("law.toml"), "[constraint]\nfields = ['u']\nresidual = 'log(u)'\n").unwrap();
+    refuses(at, "residual --config law.toml --field u=u.npy", 2, &["finite", "sample 0"]);
+    refuses(at, "residual --config law.toml --field u=u.npy --domain z=0:1", 2, &["--domain", "no axis `z`"]);
+    refuses(at, "residual --config law.toml --field u=u.npy --axes t", 2, &["--axes", "two names"]);
+}

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Noise [N, C, H, W] knows nothing of Poisson's equation …
     let noise = Stream::new(0, Purpose::Metric, 0).normals(grid.len());
-    let mut u = field_batch(noise, [1, grid.rows, grid.cols], &device::by_name("cpu")?);
+    let mut u = field_batch(noise, [1, grid.rows(), grid.cols()], &device::by_name("cpu")?);
     let before = to_vec_f64(constraint.norm(u.clone()))[0];
     for _ in 0..5000 {
         // … but ∇ log l_c = −∇‖R‖ points to where it holds.

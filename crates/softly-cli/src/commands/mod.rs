@@ -46,7 +46,7 @@ fn dispatch(command: Command, json: bool) -> Result<()> {
         Command::Denoise { model, input, sigma, out, compute } => {
             denoise::run(&model, &input, &sigma, &out, &compute.device, json)
         }
-        Command::Residual { config, fields, out } => residual::run(&config, &fields, out.as_deref()),
+        Command::Residual { config, fields, axes, out } => residual::run(&config, &fields, &axes, out.as_deref()),
         Command::Report { folders, out } => report::run(&folders, out.as_deref(), json),
         Command::Solve { kind } => solve::run(kind, json),
         Command::Distance { kind: Distance::W1 { a, b } } => distance::w1_of(&a, &b),

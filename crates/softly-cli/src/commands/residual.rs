@@ -3,18 +3,20 @@
 use std::path::{Path, PathBuf};
 
 use softly::error::{Error, Result, nearest};
+use softly::format::ImportOptions;
 use softly::npy::Array;
 use softly::units::Units;
 use softly::{ConstraintConfig, Layers, ResidualSummary, SoftConstraint, npy};
-use softly_pde::grid::Grid;
+use softly_pde::grid::{Grid, Placement, TIME};
 
+use crate::arguments::{AxisOptions, PlacementName};
 use crate::output::print_json;
 
 /// A field's name, its file and its array.
 type Given = (String, PathBuf, Array);
 
 /// Prints the size of the residual of `fields`, each `NAME=FILE`, under the constraint of the file `config`.
-pub fn run(config: &Path, fields: &[String], out: Option<&Path>) -> Result<()> {
+pub fn run(config: &Path, fields: &[String], axes: &AxisOptions, out: Option<&Path>) -> Result<()> {
     let location = config.display().to_string();
     let parsed = Layers::new().file(config)?.finish(&location)?;
     let constraint = parsed.constraint.ok_or_else(|| {
@@ -23,7 +25,7 @@ pub fn run(config: &Path, fields: &[String], out: Option<&Path>) -> Result<()> {
     let arrays = arrays(&constraint, fields)?;
     let (_, _, first) = &arrays[0];
     let (count, rows, cols) = check_shapes(&arrays)?;
-    let grid = Grid::unit(rows, cols);
+    let grid = grid_of(axes, [rows, cols])?;
     let compiled =
         SoftConstraint::new(&constraint, &constraint.fields, &grid, &Units::identity(constraint.fields.len()))?;
     let nodes = grid.len();
@@ -34,6 +36,11 @@ pub fn run(config: &Path, fields: &[String], out: Option<&Path>) -> Result<()> {
             arrays.iter().map(|(_, _, a)| a.values[sample * nodes..(sample + 1) * nodes].to_vec()).collect();
         let parts = compiled.residual_values(&fields);
         whole &= parts.len() == 1 && parts[0].len() == nodes;
+        if let Some(value) = parts.iter().flatten().find(|value| !value.is_finite()) {
+            let problem = format!("expected finite residuals, found {value} in sample {sample}");
+            return Err(Error::input("constraint.residual", problem)
+                .hint("the formula divides by zero or takes a root or logarithm of a negative number there"));
+        }
         values.extend(parts.concat());
     }
     if let Some(out) = out {
@@ -45,6 +52,39 @@ pub fn run(config: &Path, fields: &[String], out: Option<&Path>) -> Result<()> {
     }
     print_json(&ResidualSummary::of(&values));
     Ok(())
+}
+
+/// The grid of arrays with `nodes` along their axes, by default on the unit square.
+fn grid_of(options: &AxisOptions, nodes: [usize; 2]) -> Result<Grid> {
+    let mut grid = Grid::unit(nodes[0], nodes[1]);
+    if !options.axes.is_empty() && options.axes.len() != 2 {
+        let problem = format!("expected two names, such as t,x, found {}", options.axes.join(","));
+        return Err(Error::input("--axes", problem));
+    }
+    for (axis, name) in grid.axes.iter_mut().zip(&options.axes) {
+        axis.name.clone_from(name);
+    }
+    let known = grid.axes.iter().map(|axis| axis.name.clone()).collect::<Vec<_>>().join(", ");
+    let find = |grid: &Grid, flag: &str, name: &str| {
+        let missing = || Error::input(flag, format!("there is no axis `{name}`; there are {known}")).hint("see --axes");
+        grid.find(name).map(|id| id as usize).ok_or_else(missing)
+    };
+    for text in &options.domain {
+        let (name, [first, last]) = ImportOptions::parse_domain(text)?;
+        let axis = find(&grid, "--domain", &name)?;
+        (grid.axes[axis].first, grid.axes[axis].last) = (first, last);
+    }
+    for name in &options.periodic {
+        let axis = find(&grid, "--periodic", name)?;
+        grid.axes[axis].periodic = true;
+    }
+    for axis in grid.axes.iter_mut().filter(|axis| axis.name != TIME) {
+        if options.placement == Some(PlacementName::Cells) {
+            axis.placement = Placement::Cells;
+        }
+    }
+    grid.check().map_err(|e| Error::input("--axes", &e).hint(e.hint().unwrap_or_default()))?;
+    Ok(grid)
 }
 
 /// The array of every field of `constraint`, in its order.

@@ -16,7 +16,7 @@ use crate::npy;
 use crate::statistics::Statistics;
 
 /// Version of the layout.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 
 /// `dataset.toml`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -86,12 +86,18 @@ impl DatasetFolder {
             };
             return Err(Error::input(path.display(), problem).hint(hint));
         }
-        let description: Description =
-            toml::from_str(&read_text(&place)?).map_err(|e| Error::input(place.display(), e.to_string().trim_end()))?;
-        let refuse = |problem: String| Err(Error::input(place.display(), problem));
-        if description.format != FORMAT {
-            return refuse(format!("expected format = {FORMAT}, found {}", description.format));
+        let text = read_text(&place)?;
+        let broken = |e: toml::de::Error| Error::input(place.display(), e.to_string().trim_end());
+        let table: Table = toml::from_str(&text).map_err(broken)?;
+        // First of all: another layout has other keys.
+        let format = table.get("format").and_then(toml::Value::as_integer);
+        if format != Some(i64::from(FORMAT)) {
+            let found = format.map_or("none".into(), |format| format.to_string());
+            return Err(Error::input(place.display(), format!("expected format = {FORMAT}, found {found}"))
+                .hint("the dataset was made by another version: make it again"));
         }
+        let description: Description = toml::from_str(&text).map_err(broken)?;
+        let refuse = |problem: String| Err(Error::input(place.display(), problem));
         if description.fields.is_empty() || description.grid.is_empty() {
             return refuse("expected at least one field and one node".into());
         }

@@ -6,7 +6,9 @@ use softly::tensors::to_vec_f64;
 use softly::units::Units;
 use softly::{Norm, ParameterConfig, Region, ResidualConfig, Residuals, SoftConstraint};
 use softly_pde::derivative::Scheme;
-use softly_pde::grid::Grid;
+use softly_pde::grid::{Axis, Grid};
+use softly_pde::region::End;
+use softly_pde::stencil::Stencil;
 
 use crate::common::{compiled, field, law, normals};
 
@@ -50,51 +52,73 @@ struct Case {
     parts: Vec<(Region, f64)>,
 }
 
-fn inside(region: Region, node: usize, grid: &Grid) -> bool {
-    let (row, col) = (node / grid.cols, node % grid.cols);
+fn inside(region: &Region, node: usize, grid: &Grid) -> bool {
+    let (row, col) = (node / grid.cols(), node % grid.cols());
+    let columns_end = !grid.axes[1].periodic && (col == 0 || col == grid.cols() - 1);
     match region {
         Region::All => true,
-        Region::Interior => row > 0 && col > 0 && row < grid.rows - 1 && col < grid.cols - 1,
-        Region::Border => !inside(Region::Interior, node, grid),
-        Region::Left => col == 0,
-        Region::Right => col == grid.cols - 1,
-        Region::Top => row == 0,
-        Region::Bottom => row == grid.rows - 1,
+        Region::Interior => row > 0 && row < grid.rows() - 1 && !columns_end,
+        Region::Border => !inside(&Region::Interior, node, grid),
+        Region::End { axis, end } => {
+            let (place, nodes) = if *axis == grid.axes[0].name { (row, grid.rows()) } else { (col, grid.cols()) };
+            place == if *end == End::First { 0 } else { nodes - 1 }
+        }
     }
 }
 
+/// Nodes, cells, a periodic axis, each with schemes that suit it along both axes.
+fn grids() -> Vec<(Grid, Vec<[Scheme; 2]>)> {
+    use Scheme::{Mirror, OneSided2, OneSided4, Periodic, Periodic4, Spectral, Zero};
+    let (x, y) = (Axis::new("x", 7, 0.0, 2.0), Axis::new("y", 6, -0.5, 1.0));
+    let open = vec![[OneSided2, Mirror], [OneSided4, Zero], [Mirror, OneSided2]];
+    vec![
+        (Grid { axes: vec![x.clone(), y.clone()] }, open.clone()),
+        (Grid { axes: vec![x.clone().cells(), y.clone().cells()] }, open),
+        (Grid { axes: vec![x, y.periodic()] }, vec![[OneSided2, Periodic], [Zero, Periodic4], [Mirror, Spectral]]),
+    ]
+}
+
+fn by_axis(schemes: [Scheme; 2]) -> Stencil {
+    Stencil::PerAxis(BTreeMap::from([("x".to_string(), schemes[0]), ("y".to_string(), schemes[1])]))
+}
+
 fn cases() -> Vec<Case> {
-    let grid = Grid { rows: 7, cols: 6, x: [0.0, 2.0], y: [-0.5, 1.0] };
     let units = Units { mean: vec![1.6, 9.0, 0.3], scale: vec![0.4, 3.0, 0.7] };
     let channels = CHANNELS.map(String::from);
-    let regions = [
-        vec![(Region::All, 1.0)],
-        vec![(Region::Interior, 2.0), (Region::Left, 0.5)],
-        vec![(Region::Border, 1.0), (Region::Top, -1.5), (Region::Bottom, 1.0), (Region::Right, 0.1)],
-    ];
+    let at = |axis: &str, end: End| Region::End { axis: axis.into(), end };
+    let regions = |grid: &Grid| {
+        let mut last = vec![(Region::Border, 1.0), (at("x", End::First), -1.5), (at("x", End::Last), 1.0)];
+        last.extend((!grid.axes[1].periodic).then(|| (at("y", End::Last), 0.1)));
+        [vec![(Region::All, 1.0)], vec![(Region::Interior, 2.0), (at("x", End::First), 0.5)], last]
+    };
     let mut cases = Vec::new();
     for (i, formula) in FORMULAS.iter().enumerate() {
         for (j, norm) in NORMS.into_iter().enumerate() {
-            let (stencil_name, stencil) = Scheme::ALL[(i + j) % 5];
-            let parts = regions[(i + 2 * j) % 3].clone();
+            let (grid, schemes) = grids().swap_remove((i + j) % 3);
+            let stencil = schemes[i % 3];
+            let parts = regions(&grid)[(i + 2 * j) % 3].clone();
             let residual = if parts.len() == 1 {
                 Residuals::One((*formula).to_string())
             } else {
                 // The second part is another formula, so that parts cannot be mixed up.
                 let text = |k: usize| FORMULAS[(i + 5 * k) % FORMULAS.len()].to_string();
-                let part = |(k, &(region, weight))| ResidualConfig { formula: text(k), region, weight };
+                let part = |(k, (region, weight)): (usize, &(Region, f64))| ResidualConfig {
+                    formula: text(k),
+                    region: region.clone(),
+                    weight: *weight,
+                };
                 Residuals::Many(parts.iter().enumerate().map(part).collect())
             };
             let mut config = law(&["p", "K"], residual, norm);
-            config.stencil = stencil;
-            config.stencils = BTreeMap::from([("K".to_string(), Scheme::ALL[(i + j + 1) % 5].1)]);
+            config.stencil = by_axis(stencil);
+            config.stencils = BTreeMap::from([("K".to_string(), by_axis(schemes[(i + 1) % 3]))]);
             config.parameters = BTreeMap::from([
                 ("c".to_string(), ParameterConfig::Number(2.5)),
                 ("f".to_string(), ParameterConfig::Formula("sin(pi*x) + c*y".into())),
             ]);
             let constraint = SoftConstraint::new(&config, &channels, &grid, &units).unwrap();
-            let name = format!("{formula} {stencil_name} {norm:?} {parts:?}");
-            cases.push(Case { name, grid: grid.clone(), units: units.clone(), constraint, norm, parts });
+            let name = format!("{formula} {stencil:?} {norm:?} {parts:?}");
+            cases.push(Case { name, grid, units: units.clone(), constraint, norm, parts });
         }
     }
     cases
@@ -107,7 +131,7 @@ fn random_fields(grid: &Grid, index: u64) -> Vec<f64> {
 
 impl Case {
     fn shape(&self) -> [usize; 3] {
-        [CHANNELS.len(), self.grid.rows, self.grid.cols]
+        [CHANNELS.len(), self.grid.rows(), self.grid.cols()]
     }
 
     /// The physical p and K of a normalised sample.
@@ -143,7 +167,7 @@ fn formulas_on_tensors_agree_with_formulas_on_f64_arrays() {
         for (s, sample) in samples.iter().enumerate() {
             let expected = case.constraint.residual_values(&case.physical(sample));
             assert_eq!(expected.len(), case.parts.len());
-            for ((tensor, expected), &(region, _)) in tensors.iter().zip(&expected).zip(&case.parts) {
+            for ((tensor, expected), (region, _)) in tensors.iter().zip(&expected).zip(&case.parts) {
                 let all = &tensor[s * n..(s + 1) * n];
                 let (here, outside): (Vec<usize>, Vec<usize>) = (0..n).partition(|&i| inside(region, i, &case.grid));
                 assert!(outside.iter().all(|&i| all[i] == 0.0), "{}", case.name);

@@ -152,7 +152,7 @@ fn reference_rows_of_the_helmholtz_equation() {
     close(error(zero), 1.0, 1e-12);
     assert!(error(shuffled) > 0.1);
     // Without a solution the residual is the source at the inner nodes.
-    let (nodes, cols) = (data.grid.len(), data.grid.cols);
+    let (nodes, cols) = (data.grid.len(), data.grid.cols());
     let inner = |i: usize| (1..15).contains(&(i / cols)) && (1..19).contains(&(i % cols));
     let source: f64 = data
         .valid

@@ -100,8 +100,8 @@ impl Recipe for Product {
     fn sample(&self, stream: &mut Stream) -> std::result::Result<Vec<f32>, String> {
         let (height, slope, grid) = (stream.normal(), stream.uniform(), self.grid());
         let place = |node: usize| {
-            let [x, y] = [node / grid.cols, node % grid.cols].map(|i| i as f64);
-            [x / (grid.rows - 1) as f64, y / (grid.cols - 1) as f64]
+            let [x, y] = [node / grid.cols(), node % grid.cols()].map(|i| i as f64);
+            [x / (grid.rows() - 1) as f64, y / (grid.cols() - 1) as f64]
         };
         let wave = |[x, y]: [f64; 2]| height * (std::f64::consts::TAU * x).sin() * (std::f64::consts::TAU * y).sin();
         let field = |value: &dyn Fn([f64; 2]) -> f64| (0..grid.len()).map(|node| value(place(node)) as f32).collect();

@@ -10,13 +10,16 @@ use softly::{
     Blueprint, Config, ConstraintConfig, DataSpec, GammaInput, GammaOutput, Layers, Model, Norm, Objective,
     ParameterConfig, Parameters, Region, ResidualConfig, Residuals, Scale, ScdConfig, SoftConstraint,
 };
-use softly_pde::grid::Grid;
+use softly_pde::grid::{Axis, Grid};
 
 use crate::common::probe::{self, loss_of, plain_darcy};
 use crate::common::{POINT, adapting, compiled, cpu, field, law, mlp, normals, one};
 
 const SHAPE: [usize; 3] = [2, 6, 5];
-const GRID: Grid = Grid { rows: 6, cols: 5, x: [0.0, 1.0], y: [0.0, 0.8] };
+/// 6 × 5 nodes of spacing 0.2.
+fn grid() -> Grid {
+    Grid { axes: vec![Axis::new("x", 6, 0.0, 1.0), Axis::new("y", 5, 0.0, 0.8)] }
+}
 
 /// Darcy flow whose source is a formula of `flow`.
 fn darcy(flow: ParameterConfig) -> ConstraintConfig {
@@ -34,14 +37,14 @@ fn darcy(flow: ParameterConfig) -> ConstraintConfig {
 fn data() -> DataSpec {
     DataSpec {
         fields: vec!["p".into(), "K".into()],
-        grid: GRID,
+        grid: grid(),
         units: Units { mean: vec![0.1, 1.3], scale: vec![0.2, 0.6] },
         floors: BTreeMap::new(),
     }
 }
 
 fn on_data(config: &ConstraintConfig) -> SoftConstraint {
-    compiled(config, &GRID, &data().units)
+    compiled(config, &grid(), &data().units)
 }
 
 fn fields(samples: usize, index: u64) -> Vec<f64> {

@@ -43,12 +43,13 @@ fn options(arguments: &Import) -> Result<ImportOptions> {
     let each = |texts: &[String], parse: &dyn Fn(&str) -> Result<(String, usize)>| {
         texts.iter().map(|text| parse(text)).collect::<Result<Vec<_>>>()
     };
+    let axes = &arguments.axes;
     Ok(ImportOptions {
         fields: arguments.fields.iter().map(|text| FieldOption::parse(text)).collect::<Result<_>>()?,
-        axes: arguments.axes.clone(),
-        domain: arguments.domain.iter().map(|text| ImportOptions::parse_domain(text)).collect::<Result<_>>()?,
-        periodic: arguments.periodic.clone(),
-        cells: arguments.placement.map(|placement| placement == PlacementName::Cells),
+        axes: axes.axes.clone(),
+        domain: axes.domain.iter().map(|text| ImportOptions::parse_domain(text)).collect::<Result<_>>()?,
+        periodic: axes.periodic.clone(),
+        cells: axes.placement.map(|placement| placement == PlacementName::Cells),
         stride: each(&arguments.stride, &|text| ImportOptions::parse_count("--stride", text, 1))?,
         slice: each(&arguments.slice, &|text| ImportOptions::parse_count("--slice", text, 0))?,
         frames: arguments.frames.as_deref().map(ImportOptions::parse_frames).transpose()?,

@@ -24,7 +24,8 @@ use softly::{
     Scale, ScdConfig, Snapshot, SoftConstraint, SoftlyConstrained, Training, run,
 };
 use softly_pde::derivative::Scheme;
-use softly_pde::grid::Grid;
+use softly_pde::grid::{Axis, Grid};
+use softly_pde::stencil::Stencil;
 
 use crate::common::denoisers::Identity;
 
@@ -197,7 +198,7 @@ pub fn law(fields: &[&str], residual: Residuals, norm: Norm) -> ConstraintConfig
     ConstraintConfig {
         fields: fields.iter().map(ToString::to_string).collect(),
         residual,
-        stencil: Scheme::OneSided2,
+        stencil: Stencil::All(Scheme::OneSided2),
         stencils: BTreeMap::new(),
         norm,
         parameters: BTreeMap::new(),
@@ -269,7 +270,7 @@ pub fn darcy_blueprint(scd: Option<ScdConfig>, norm: Norm) -> Blueprint {
     config.constraint = Some(law(&["p", "K"], one("K*laplacian(p) + dot(grad(K), grad(p)) + 1"), norm));
     let data = DataSpec {
         fields: vec!["p".into(), "K".into()],
-        grid: Grid { x: [0.0, 5.0], y: [0.0, 5.0], ..Grid::unit(6, 6) },
+        grid: Grid { axes: ["x", "y"].map(|name| Axis::new(name, 6, 0.0, 5.0)).to_vec() },
         units: Units { mean: vec![0.1, 1.2], scale: vec![0.8, 0.6] },
         floors: BTreeMap::new(),
     };

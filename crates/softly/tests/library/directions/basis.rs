@@ -1,7 +1,9 @@
 //! The bases of the directions: orthonormal, diagonal, and the spectrum of data in them.
 
 use softly::{Basis, Family, data_spectrum};
-use softly_pde::derivative::{Matrix, Order, Scheme};
+use softly_pde::derivative::{Order, Scheme};
+use softly_pde::grid::Axis;
+use softly_pde::matrix::Matrix;
 
 use crate::common::normals;
 use crate::directions::dense_basis;
@@ -37,15 +39,19 @@ fn analysis_inverts_synthesis_and_families_are_orthonormal() {
 
 #[test]
 fn families_diagonalise_the_second_derivative_of_their_scheme() {
-    for (family, scheme) in [
-        (Family::MirroredCosine, Scheme::Mirror),
-        (Family::Sine, Scheme::Zero),
-        (Family::InnerSine, Scheme::OneSided2),
-        (Family::Fourier, Scheme::Periodic),
-        (Family::Fourier, Scheme::Spectral),
+    let (nodes, cells): (fn(Axis) -> Axis, fn(Axis) -> Axis) = (|axis| axis, Axis::cells);
+    for (family, scheme, kind) in [
+        (Family::MirroredCosine, Scheme::Mirror, nodes),
+        (Family::Sine, Scheme::Zero, nodes),
+        (Family::Cosine, Scheme::Mirror, cells),
+        (Family::CellSine, Scheme::Zero, cells),
+        (Family::InnerSine, Scheme::OneSided2, nodes),
+        (Family::Fourier, Scheme::Periodic, Axis::periodic),
+        (Family::Fourier, Scheme::Periodic4, Axis::periodic),
+        (Family::Fourier, Scheme::Spectral, Axis::periodic),
     ] {
         for n in [8, 11] {
-            let derivative = Matrix::derivative(scheme, Order::Second, n, 1.0).dense();
+            let derivative = Matrix::derivative(scheme, Order::Second, &kind(Axis::new("x", n, 0.0, n as f64))).dense();
             let in_basis = product(&product(&family.analysis(n), &derivative, n), &family.synthesis(n), n);
             // The inner sines stand for inner nodes only.
             let inner = if family == Family::InnerSine { n - 2 } else { n };
@@ -62,7 +68,7 @@ fn families_diagonalise_the_second_derivative_of_their_scheme() {
 #[test]
 fn the_spectrum_is_the_variance_of_every_coefficient() {
     let families = vec![Family::Cosine, Family::InnerSine];
-    let basis = Basis::new(families.clone(), 6, 5);
+    let basis = Basis::new(families.iter().map(|&family| [family; 2]).collect(), 6, 5);
     // Two samples mean ± deviation have exactly that deviation; one coefficient of each channel never varies.
     let deviations: Vec<f64> = (0..60).map(|i| if i % 30 == 7 { 0.0 } else { 0.1 + 0.05 * f64::from(i) }).collect();
     let means = normals(3, 0, 60);

@@ -10,20 +10,25 @@ use softly::{
     ResidualConfig, Residuals, Scale, ScdConfig, SoftConstraint, automatic_lambda,
 };
 use softly_pde::derivative::Scheme;
-use softly_pde::grid::Grid;
+use softly_pde::grid::{Axis, Grid};
+use softly_pde::stencil::Stencil;
 
 use crate::common::denoisers::Identity;
 use crate::common::{POINT, compiled, configured, dataset, field, law, normals, one, point_constraint, rms, soft};
 use crate::directions::levels;
 
-const GRID: Grid = Grid { rows: 6, cols: 5, x: [0.0, 1.0], y: [0.0, 0.8] };
 const SHAPE: [usize; 3] = [2, 6, 5];
 const SIZE: usize = 60;
 
+/// 6 × 5 nodes of spacing 0.2.
+fn grid() -> Grid {
+    Grid { axes: vec![Axis::new("x", 6, 0.0, 1.0), Axis::new("y", 5, 0.0, 0.8)] }
+}
+
 fn constraint(residual: Residuals) -> SoftConstraint {
-    let stencils = BTreeMap::from([("p".to_string(), Scheme::Mirror)]);
+    let stencils = BTreeMap::from([("p".to_string(), Stencil::All(Scheme::Mirror))]);
     let config = ConstraintConfig { stencils, ..law(&["p", "K"], residual, Norm::L1Mean) };
-    compiled(&config, &GRID, &Units { mean: vec![0.1, 1.3], scale: vec![0.2, 0.6] })
+    compiled(&config, &grid(), &Units { mean: vec![0.1, 1.3], scale: vec![0.2, 0.6] })
 }
 
 /// The residual of one sample of normalised values, all parts after one another.
@@ -57,7 +62,7 @@ fn the_jacobi_step_is_one_over_the_absolute_jacobians_row_and_column_sums() {
     // Whether every entry of J comes from one path only, so that nothing can cancel.
     let many = Residuals::Many(vec![
         ResidualConfig { formula: "laplacian(p)".into(), region: Region::Interior, weight: -2.0 },
-        ResidualConfig { formula: "p*dx(K)".into(), region: Region::Left, weight: 0.5 },
+        ResidualConfig { formula: "p*dx(K)".into(), region: "y=first".parse().unwrap(), weight: 0.5 },
     ]);
     let cases = [
         (one("laplacian(p) - K"), true),

@@ -20,6 +20,7 @@ use softly::{
 };
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::Grid;
+use softly_pde::stencil::Stencil;
 
 use crate::common::{
     compiled, configured, cpu, dataset, denoised, field, law, new_training, normals, one, relative_error, rms,
@@ -51,7 +52,7 @@ fn dense_basis(family: Family, rows: usize, cols: usize) -> Vec<Vec<f64>> {
 fn darcy_law(scheme: Scheme, norm: Norm) -> ConstraintConfig {
     let source = "flow*(x<=0.2)*(y<=0.2) - flow*(x>=0.8)*(y>=0.8)".to_string();
     ConstraintConfig {
-        stencils: BTreeMap::from([("p".to_string(), scheme)]),
+        stencils: BTreeMap::from([("p".to_string(), Stencil::All(scheme))]),
         parameters: BTreeMap::from([
             ("flow".to_string(), ParameterConfig::Number(10.0)),
             ("f".to_string(), ParameterConfig::Formula(source)),

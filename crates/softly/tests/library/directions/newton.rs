@@ -35,15 +35,15 @@ fn newton_solves_helmholtz_in_one_application() {
         // Any solution with the right border is a start.
         let noise = normals(3, 2, truth.len());
         let inner = |node: usize| {
-            let (i, j) = (node / grid.cols, node % grid.cols);
-            i > 0 && j > 0 && i + 1 < grid.rows && j + 1 < grid.cols
+            let (i, j) = (node / grid.cols(), node % grid.cols());
+            i > 0 && j > 0 && i + 1 < grid.rows() && j + 1 < grid.cols()
         };
         let start: Vec<f64> = truth
             .iter()
             .enumerate()
             .map(|(i, t)| if i / grid.len() % 2 == 1 && inner(i % grid.len()) { t + noise[i] } else { *t })
             .collect();
-        let base = field(&start, [2, grid.rows, grid.cols]);
+        let base = field(&start, [2, grid.rows(), grid.cols()]);
         for iterations in [1, 4] {
             let direction =
                 build::<NewtonDirection>(&helmholtz_law(k), &grid, &units, &solve_for("u", iterations)).unwrap();
@@ -79,7 +79,7 @@ fn newton_solves_darcy_within_its_iterations() {
         let noise = normals(3, 4, truth.len());
         let moved = |i: usize| (i / grid.len()).is_multiple_of(2);
         let start: Vec<f64> = (0..truth.len()).map(|i| if moved(i) { truth[i] + noise[i] } else { truth[i] }).collect();
-        let base = field(&start, [2, grid.rows, grid.cols]);
+        let base = field(&start, [2, grid.rows(), grid.cols()]);
         // The constraint has one-sided rows; the direction takes mirrored ones by itself.
         let law = generator(Discretisation::OneSided).equation().unwrap();
         let direction = build::<NewtonDirection>(&law, &grid, &units, &solve_for("p", iterations)).unwrap();

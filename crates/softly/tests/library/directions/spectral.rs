@@ -13,7 +13,8 @@ use crate::directions::{darcy_law, dense_basis, levels, small_units};
 
 /// The direction along `law` for data whose spectrum falls from coefficient to coefficient.
 pub fn spectral(law: &ConstraintConfig, families: Vec<Family>, grid: &Grid, units: &Units) -> SpectralDirection {
-    let basis = Basis::new(families, grid.rows, grid.cols);
+    let families = families.into_iter().map(|family| [family; 2]).collect();
+    let basis = Basis::new(families, grid.rows(), grid.cols());
     let spectrum = (0..2 * grid.len()).map(|i| 1.0 / (1.0 + (i % grid.len()) as f32)).collect();
     SpectralDirection::new(Arc::new(compiled(law, grid, units)), basis, spectrum, &cpu())
 }
