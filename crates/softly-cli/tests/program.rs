@@ -216,7 +216,7 @@ fn sampling_that_cannot_work_is_refused() {
     refuse(at, &["eval", &run, "--sets", most, "--count", most], &["--sets × --count", "18446744065119617025"]);
     refuse(at, &["eval", &run, "--seeds", "0-9"], &["--seeds"]);
     let eval = |extra: &[&'static str]| [&["eval", run.as_str(), "--count", "20", "--sets", "2"], extra].concat();
-    refuse(at, &eval(&["--scales", "0.1,nan"]), &["--scales", "NaN"]);
+    refuse(at, &eval(&["--scales", "0.1,nan"]), &["--scales", "nan"]);
     refuse(at, &eval(&["--scales", "-1"]), &["--scales", "-1"]);
     refuse(at, &["sample", "absent.safetensors", "--out", "out"], &["absent.safetensors"]);
     fs::create_dir(at.join("empty")).unwrap();
