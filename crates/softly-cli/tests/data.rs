@@ -241,7 +241,8 @@ fn an_array_of_another_program_becomes_a_dataset_and_goes_back() {
     let law = "[constraint]\nfields = ['u']\nresidual = 'dt(u) - nu*dxx(u)'\n[constraint.parameters]\nnu = NU\n";
     let mean = |nu: &str| {
         fs::write(at.join("law.toml"), law.replace("NU", nu)).unwrap();
-        let inspected = json_of(at, "data inspect heat --config law.toml --json")["residual"]["train"]["mean_abs"].clone();
+        let inspected =
+            json_of(at, "data inspect heat --config law.toml --json")["residual"]["train"]["mean_abs"].clone();
         let line = "residual --config law.toml --field u=u.npy --axes t,x --domain t=0:0.5 --periodic x";
         let direct = json_of(at, line)["mean_abs"].as_f64().unwrap();
         (inspected.as_f64().unwrap(), direct)
@@ -275,7 +276,7 @@ fn imports_that_cannot_work_are_refused() {
         ("data import --out data", vec!["expected a file"]),
         ("data import absent.h5 --out data", vec!["absent.h5"]),
         ("data import --field u --out data", vec!["--field", "NAME=FILE"]),
-        ("data import --field t=u.npy --axes t,x --out data", vec!["field and an axis", "`t`"]),
+        ("data import --field t=u.npy --axes t,x --out data", vec!["name of a field and of an axis", "t"]),
         (&format!("{import} --domain x=1:0"), vec!["--domain", "FIRST < LAST"]),
         (&format!("{import} --periodic z"), vec!["z"]),
         (&format!("{import} --valid 1.5"), vec!["--valid", "between 0 and 1"]),

@@ -45,7 +45,8 @@ impl Imported {
         let held_out = ((count as f64 * valid).round() as usize).clamp(1, count - 1);
         let grid = Grid { axes: source.axes().iter().map(axis_of).collect() };
         grid.check().map_err(|e| Error::input("axes", &e).hint(e.hint().unwrap_or_default()))?;
-        let fields = fields_of(&source, &grid)?;
+        let field = |name| FieldSpec { name, quantity: String::new(), unit: String::new() };
+        let fields = source.fields().into_iter().map(field).collect();
         notes.extend(source.notes().iter().cloned());
         let left_out = source.scalars();
         if !left_out.is_empty() {
@@ -102,18 +103,6 @@ fn axis_of(guess: &AxisGuess) -> Axis {
         periodic: guess.periodic,
         placement: if guess.cells { Placement::Cells } else { Placement::Nodes },
     }
-}
-
-/// The fields; refuses a name that an axis has already, for formulas could not tell them apart.
-fn fields_of(source: &FileSource, grid: &Grid) -> Result<Vec<FieldSpec>> {
-    let field = |name: String| {
-        if grid.find(&name).is_some() {
-            let problem = format!("a field and an axis are both called `{name}`");
-            return Err(Error::input("data import", problem).hint("rename the field: --field NEW=FILE:ARRAY"));
-        }
-        Ok(FieldSpec { name, quantity: String::new(), unit: String::new() })
-    };
-    source.fields().into_iter().map(field).collect()
 }
 
 /// Where the samples come from: the layout, the names and sizes of the files, and the options.

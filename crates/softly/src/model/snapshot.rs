@@ -54,11 +54,10 @@ impl Snapshot {
         let file = file.ours(path)?;
         let location = path.display().to_string();
         let config = Layers::new().text(file.text("config", path)?, &location)?.finish(&location)?;
-        let data: DataSpec = serde_json::from_str(file.text("data", path)?)
-            .map_err(|e| {
-                Error::input(&location, format!("the header's data description is broken: {e}"))
-                    .hint("the file is damaged, or another version wrote it: train again")
-            })?;
+        let data: DataSpec = serde_json::from_str(file.text("data", path)?).map_err(|e| {
+            Error::input(&location, format!("the header's data description is broken: {e}"))
+                .hint("the file is damaged, or another version wrote it: train again")
+        })?;
         let step = file.text("step", path)?.parse().unwrap_or(0);
         // What a written snapshot always has, and what building the model relies on.
         let n = data.fields.len();

@@ -204,7 +204,9 @@ fn the_constraints_gradient_matches_finite_differences_under_every_norm() {
         let smooth = |sample: &Vec<f64>| {
             let fields = case.physical(sample);
             let residuals = case.constraint.residual_values(&fields).concat();
-            fields[0].iter().chain(&residuals).all(|v| v.abs() > 5e-4)
+            // A residual that is exactly zero, such as a mirrored slope at an end, stays so.
+            let steady = |v: &f64| *v == 0.0 || v.abs() > 5e-4;
+            fields[0].iter().all(|v| v.abs() > 5e-4) && residuals.iter().all(steady)
         };
         let sample = (0..1_000).map(|i| random_fields(&case.grid, i)).find(smooth).expect("smooth fields");
         let (norm, gradient) = case.constraint.norm_and_gradient(&field(&sample, case.shape()));

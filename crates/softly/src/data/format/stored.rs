@@ -205,8 +205,8 @@ fn advance(index: &mut [usize], axes: &[usize], count: &[usize]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::number::Kind;
     use super::*;
+    use crate::data::format::number::Kind;
 
     struct Memory(Vec<u8>);
 
