@@ -66,7 +66,7 @@ impl<'a> Job<'a> {
 /// Hint for work that leaves nothing behind when it is stopped.
 pub(crate) const NOTHING_WRITTEN: &str = "nothing was written; run the same command again";
 
-/// A reporter that turns the units of a part into those of the whole: one of the part is `factor` of the whole.
+/// A reporter that turns the units of a part into units of the whole: one of the part is `factor` of the whole.
 pub struct Scaled<'a> {
     reporter: &'a dyn Reporter,
     factor: f64,

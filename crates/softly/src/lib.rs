@@ -106,7 +106,7 @@ pub use data::split::Split;
 pub use data::writer::{Plan, Source, generate, write};
 
 // Configurations, models and training.
-pub use config::layers::{Layers, REDUCED};
+pub use config::layers::{Layers, REDUCED, is_reduced};
 pub use config::presets::PRESETS;
 pub use config::reference::{reference_page, schema_text};
 pub use config::{Config, DenoiserConfig, PreconditionKind, TrainConfig};

@@ -15,8 +15,8 @@ mod solve;
 mod train;
 
 use clap::CommandFactory;
-use softly::REDUCED;
 use softly::error::Result;
+use softly::{REDUCED, is_reduced};
 
 use crate::arguments::{Arguments, Command, Distance};
 use crate::progress::say;
@@ -27,8 +27,8 @@ pub fn run(arguments: Arguments) -> Result<()> {
         arguments.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, Into::into), usize::from);
     // Fails only if a pool exists already, and this is the first use of one.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
-    if std::env::var_os(REDUCED).is_some() {
-        say(&format!("{REDUCED} is set: trainings, data and samplers are cut down, results mean nothing"));
+    if is_reduced() {
+        say(&format!("{REDUCED} is set: trainings, data, samplers and evaluations are cut down, results mean nothing"));
     }
     // Inside the pool: handing every small kernel over to it from outside would cost more than the kernel.
     rayon::scope(|_| dispatch(arguments.command, arguments.json))

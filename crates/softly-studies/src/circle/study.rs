@@ -14,7 +14,7 @@ use softly::statistics::{AtLevel, Summary, log_spaced};
 use softly::tensors::to_vec_f64;
 use softly::{
     Config, Draw, GeneratorConfig, Layers, PointEval, PointMetrics, Points, RunFolder, RunInfo, Shape,
-    Trained as Model, Truth, cloud, npy,
+    Trained as Model, Truth, cloud, is_reduced, npy,
 };
 
 use crate::method::{Kind, Method, Trained};
@@ -61,7 +61,8 @@ impl CircleStudy {
                 (3, five(), methods, guidance, 20)
             }
         };
-        Self { scale, seeds: (0..seeds.unwrap_or(seed_count)).collect(), curves, methods, guidance, sets, points: 1000 }
+        let (sets, points) = if is_reduced() { (2, 50) } else { (sets, 1000) };
+        Self { scale, seeds: (0..seeds.unwrap_or(seed_count)).collect(), curves, methods, guidance, sets, points }
     }
 
     /// Every cell of the table.

@@ -41,7 +41,7 @@ pub fn sample_figure(title: &str, grid: &Grid, fields: &[Quantity], samples: &[M
         let fields = columns.into_iter().map(picture).collect::<Result<_>>()?;
         rows.push(FieldRow { value: value.clone(), map, scale, range: Some(range), fields });
     }
-    // The residual of data may be rounding, whole decades below that of any method.
+    // The residual of data may be rounding, whole decades below the residual of any method.
     let methods = |s: &MethodSample| s.name != DATA || samples.iter().all(|s| s.name == DATA);
     let shown = samples.iter().zip(&residuals).filter(|(s, _)| methods(s)).flat_map(|(_, values)| values);
     let range = quantiles(shown.filter(|r| **r > 0.0), [0.02, 0.995]);

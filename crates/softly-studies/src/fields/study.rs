@@ -196,7 +196,7 @@ impl FieldStudy {
         };
         let count = if ablation.is_some() { 1 } else { seeds.unwrap_or(count) };
         let batch = 32;
-        let full = FieldEval { samples, batch, likelihood, likelihood_steps: 32, loss: 128, keep: 8 };
+        let full = FieldEval { samples, batch, likelihood, likelihood_steps: 32, loss: 128, keep: 8 }.unless_reduced();
         let brief = FieldEval { likelihood: 0, loss: 0, keep: 4, ..full };
         let claims = values.iter().map(|&value| Claim::Value(value));
         let claims = claims.chain(wave_numbers.iter().map(|&k| Claim::WaveNumber { k })).collect();

@@ -229,7 +229,7 @@ pub(crate) fn pairs<'a>(rows: &'a [Row], first: Line<'_>, second: Line<'_>) -> V
     rows_of(rows, first).into_iter().filter_map(partner).collect()
 }
 
-/// The residual of one line over that of another, paired by seed and sample.
+/// The residual of one line over the residual of another, paired by seed and sample.
 pub fn residual_ratio(rows: &[Row], first: Line<'_>, second: Line<'_>) -> Option<PairedRatio> {
     let residuals = |r: &'_ Row| r.result.metrics.per_sample.residual.clone();
     let values: Vec<_> = pairs(rows, first, second).into_iter().map(|pair| pair.map(residuals)).collect();

@@ -14,6 +14,11 @@ use crate::files::read_text;
 /// tried with it.
 pub const REDUCED: &str = "SOFTLY_REDUCED";
 
+/// Whether [`REDUCED`] is set.
+pub fn is_reduced() -> bool {
+    std::env::var_os(REDUCED).is_some()
+}
+
 /// Layers of configuration, lowest first.
 #[derive(Debug, Clone, Default)]
 pub struct Layers {
@@ -90,7 +95,7 @@ impl Layers {
             Config::deserialize(Value::Table(self.table)).map_err(|e| parse_error(location, &e))?;
         config.methods = Table::new();
         config.check()?;
-        Ok(if std::env::var_os(REDUCED).is_some() { config.reduced() } else { config })
+        Ok(if is_reduced() { config.reduced() } else { config })
     }
 }
 

@@ -222,7 +222,7 @@ impl Config {
         }
     }
 
-    /// Noise levels of a network that knows only those of a cosine DDPM schedule; `None` for all others.
+    /// Noise levels of a network that knows only the levels of a cosine DDPM schedule; `None` for all others.
     pub fn ddpm_levels(&self) -> Option<usize> {
         let cosine = match self.objective.noise {
             NoiseDist::Cosine { steps, .. } => Some(steps),

@@ -31,7 +31,7 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// The data that `config` asks for: those of a folder, or generated ones.
+    /// The data that `config` asks for: the samples of a folder, or generated ones.
     pub fn from_config(config: &DataConfig) -> Result<Self> {
         if let Some(path) = &config.path {
             return DatasetFolder::open(path)?.load();

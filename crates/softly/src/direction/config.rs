@@ -206,7 +206,7 @@ pub enum Scale {
     Unit,
     /// g · ‖R‖/‖g‖²: the step that would reach ‖R‖ = 0 if R were linear, so γ has no units.
     Polyak,
-    /// −S JᵀR with the local step S of [`SoftConstraint::jacobi_step`]: the gradient of ½‖R‖², whatever the constraint's
+    /// −S JᵀR with the local step S of [`SoftConstraint::jacobi_step`](crate::constraint::SoftConstraint::jacobi_step): the gradient of ½‖R‖², whatever the constraint's
     /// norm, relaxed at every node by how strongly R reacts to it. γ has no units.
     Jacobi,
 }

@@ -122,7 +122,7 @@ fn by_name(grid: &Grid, schemes: [Scheme; 2]) -> Stencil {
     Stencil::PerAxis(grid.axes.iter().zip(schemes).map(|(axis, scheme)| (axis.name.clone(), scheme)).collect())
 }
 
-/// The floors of all fields but the solved one, by slot: the configured ones, or those of the data.
+/// The floors of all fields but the solved one, by slot: the configured ones, or the floors of the data.
 fn floors(site: Site<'_>) -> Result<Vec<(usize, f64)>> {
     let solve_for = site.settings.solve_for.as_deref().unwrap_or_default();
     let of_data = || {
@@ -200,7 +200,7 @@ impl Direction for NewtonDirection {
 /// For ∇·(K∇p), c = K: √K ∇²(√K p) differs from it by p √K ∇²√K only. For ∇²u + k²u it is J itself.
 struct Preconditioner {
     transform: Transform,
-    /// ± 1/√|c|, the sign being that of the mean c, and 1/√|c|; `[N, H, W]` each.
+    /// ± 1/√|c|, with the sign of the mean c, and 1/√|c|; `[N, H, W]` each.
     roots: [Tensor<3>; 2],
     /// 1/(λ + κ) by coefficient, 0 for those that are left out, `[N or 1, 1, H, W]`.
     inverse: Tensor<4>,

@@ -11,9 +11,9 @@
 //! E[−log p] ≤ d/2 · ln(2πe σmin²) + E‖x0‖²/(2 σmax²) + ∫ E‖x0 − D(x; σ)‖² σ⁻³ dσ   over σmin … σmax:
 //!
 //! the entropy of the noise at σmin, the part of the data that is left in x_T, and the I-MMSE integral. There is no
-//! separate reconstruction term because the density is that of data + σmin·noise, the same that [`crate::evaluate::likelihood`]
+//! separate reconstruction term because the density belongs to data + σmin·noise, the same that [`crate::evaluate::likelihood`]
 //! evaluates. For the best denoiser the bound is met up to the divergence of x_T from the Gaussian. The density that is
-//! bounded is that of the stochastic reverse diffusion; for a denoiser that is not a score it differs from the
+//! bounded belongs to the stochastic reverse diffusion; for a denoiser that is not a score it differs from the
 //! deterministic flow's, so the bound may then lie on either side of the flow's likelihood.
 
 use serde::{Deserialize, Serialize};
@@ -63,7 +63,7 @@ pub struct VariationalBound {
     pub bits_per_dim_physical: f64,
     /// Standard error over data and noise; none for a single sample.
     pub standard_error: Option<f64>,
-    /// Noise level of the density: p is that of data + σmin·noise.
+    /// Noise level of the density: p belongs to data + σmin·noise.
     pub sigma_min: f64,
     /// Noise level at which the model starts from N(0, σmax² I).
     pub sigma_max: f64,
@@ -88,7 +88,7 @@ impl DenoisingLoss {
         Self { sigmas: log_spaced(sigma_min, sigma_max, count), batch: 64 }
     }
 
-    /// The noise levels that suit a model of this configuration: `count` from its sampler's σmin to σmax, or those of its
+    /// The noise levels that suit a model of this configuration: `count` from its sampler's σmin to σmax, or the levels of its
     /// own between them if it knows single ones only.
     pub fn for_model(config: &Config, count: usize) -> Self {
         let Sampler { sigma_min, sigma_max, .. } = config.sampler;
@@ -114,7 +114,7 @@ impl DenoisingLoss {
 
     /// The loss of `denoiser` on `data` whose standard deviation, normalised, is `sigma_data`.
     ///
-    /// The noise is that of `HeldOut::at_levels`; progress is counted in samples × levels.
+    /// `HeldOut::at_levels` draws the noise; progress is counted in samples × levels.
     pub fn evaluate(
         &self,
         denoiser: &dyn Denoiser,

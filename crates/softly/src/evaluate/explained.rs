@@ -124,7 +124,7 @@ impl Explained {
 
     /// What `directions` explain of the error of the base of `model` on `data`.
     ///
-    /// The noise is that of `HeldOut::at_levels`; progress is counted in samples × levels.
+    /// `HeldOut::at_levels` draws the noise; progress is counted in samples × levels.
     pub fn evaluate(
         &self,
         model: &Model,

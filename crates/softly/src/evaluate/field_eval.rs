@@ -7,6 +7,7 @@ use std::time::Instant;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
+use crate::config::layers::is_reduced;
 use crate::constraint::SoftConstraint;
 use crate::data::dataset::Dataset;
 use crate::direction::compliance::Compliance;
@@ -73,7 +74,7 @@ pub struct FieldResult {
     /// Denoising loss with EDM's weight.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub loss: Vec<AtLevel>,
-    /// γ on noisy held-out data, one list for each of [`ScdConfig::parts`].
+    /// γ on noisy held-out data, one list for each of [`ScdConfig::parts`](crate::direction::config::ScdConfig::parts).
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub gamma: Vec<Vec<AtLevel>>,
     /// Mean |R| of the denoiser's estimate along the sampling path, with the true parameters.
@@ -83,6 +84,23 @@ pub struct FieldResult {
 }
 
 impl FieldEval {
+    /// The evaluation as it is, or a few numbers of it if [`is_reduced`].
+    #[must_use]
+    pub fn unless_reduced(self) -> Self {
+        if !is_reduced() {
+            return self;
+        }
+        let Self { samples, batch, likelihood, likelihood_steps, loss, keep } = self;
+        Self {
+            samples: samples.min(6),
+            batch,
+            likelihood: likelihood.min(2),
+            likelihood_steps: likelihood_steps.min(4),
+            loss: loss.min(4),
+            keep: keep.min(2),
+        }
+    }
+
     /// Units of work that [`FieldEval::run`] reports in all: denoiser calls on one sample, roughly.
     pub fn units(&self, steps: usize) -> u64 {
         let likelihood = if self.likelihood > 0 { 6 * self.likelihood * self.likelihood_steps } else { 0 };

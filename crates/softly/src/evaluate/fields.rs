@@ -56,7 +56,7 @@ pub struct FormulaResidual {
     pub residual: OverSamples,
 }
 
-/// Sampled solutions against those of the data's own solver for the sampled coefficients.
+/// Sampled solutions against the solutions of the data's own solver for the sampled coefficients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SolverComparison {
     /// Relative L2 error; absent if no sample could be solved.
@@ -68,7 +68,7 @@ pub struct SolverComparison {
     pub lifted: f64,
 }
 
-/// One field's distribution against that of the held-out data.
+/// The distribution of one field against the held-out data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FieldComparison {
     /// The field.

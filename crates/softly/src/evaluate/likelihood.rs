@@ -156,7 +156,7 @@ pub struct LikelihoodReport {
     pub count: usize,
     /// Dimensions of a sample.
     pub dimensions: usize,
-    /// Noise level of the density: p is that of data + σmin·noise.
+    /// Noise level of the density: p belongs to data + σmin·noise.
     pub sigma_min: f64,
     /// Noise level at which the path ended, at N(0, σmax² I).
     pub sigma_max: f64,

@@ -19,7 +19,7 @@ pub struct PointEval {
     pub points: usize,
 }
 
-/// What true points are for. Those of different purposes are independent.
+/// What true points are for. Points of different purposes are independent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Truth {
     /// What samples are measured against.

@@ -86,7 +86,7 @@ pub struct PointMetrics<T> {
     pub angular_w1: T,
     /// Exact W1 in the plane.
     pub w1: T,
-    /// Mean W1 over [`SLICES`] projections.
+    /// Mean W1 over 64 projections.
     pub sliced_w1: T,
 }
 

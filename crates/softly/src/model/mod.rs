@@ -78,7 +78,7 @@ impl Model {
         }
     }
 
-    /// Visits the parameters of D₀. Names are those of a visit without prefix.
+    /// Visits the parameters of D₀. Names have no prefix.
     pub fn visit_base(&mut self, visit: &mut Visitor<'_>) {
         match &mut self.body {
             Body::Plain(denoiser) => denoiser.visit("", visit),

@@ -66,7 +66,7 @@ impl TensorFile {
         Self::read_any(path)?.ours(path)
     }
 
-    /// Reads any file of f32 arrays; its metadata are those of the header.
+    /// Reads any file of f32 arrays; its metadata come from the header.
     pub fn read_any(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| damaged(path, format!("found {e}")))?;

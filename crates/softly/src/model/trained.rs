@@ -28,7 +28,7 @@ pub struct Trained {
     pub model: Model,
 }
 
-/// A snapshot file itself, or that of a run folder.
+/// A snapshot file itself, or the snapshot of a run folder.
 pub fn snapshot_file(path: &Path) -> Result<PathBuf> {
     let file = if path.is_dir() { RunFolder::new(path).snapshot() } else { path.to_path_buf() };
     if path.is_dir() && !file.exists() {

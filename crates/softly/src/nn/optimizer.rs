@@ -243,7 +243,7 @@ impl Optimizer {
 pub struct GradientList(Vec<Option<Vec<f32>>>);
 
 impl GradientList {
-    /// Those of `model` in `gradients`.
+    /// The gradients of `model` in `gradients`.
     pub fn of(model: &mut dyn Parameters, gradients: &mut Gradients) -> Self {
         let mut all = Vec::new();
         model.visit("", &mut |_, parameter| all.push(parameter.take_gradient(gradients)));
@@ -255,7 +255,7 @@ impl GradientList {
         slots.iter().zip(&self.0).filter(|(slot, gradient)| slot.trainable && gradient.is_none()).map(|(slot, _)| slot)
     }
 
-    /// Adds those of the same model on other data.
+    /// Adds the gradients of the same model on other data.
     pub fn add(&mut self, other: Self) {
         self.0.par_iter_mut().zip(other.0).for_each(|(sum, other)| match (sum, other) {
             (Some(sum), Some(other)) => sum.iter_mut().zip(&other).for_each(|(a, b)| *a += b),

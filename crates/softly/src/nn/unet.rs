@@ -1,5 +1,5 @@
 //! The magnitude-preserving U-Net of EDM2: every layer keeps the size of its input, so no normalisation layers and no
-//! weight decay are needed. Names of parameters are those of the published network, so that weights can be exchanged.
+//! weight decay are needed. Parameters have the names of the published network, so that weights can be exchanged.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use schemars::JsonSchema;

@@ -15,7 +15,7 @@ use crate::interrupt::{catch_interrupt, job};
 use crate::output::{print, print_json};
 use crate::progress::Bar;
 
-/// The data to measure `trained` on: those of its run, or of the folder `data`.
+/// The data to measure `trained` on: the data of its run, or of the folder `data`.
 pub fn data_of(trained: &Trained, data: Option<&Path>) -> Result<Dataset> {
     let data = match data {
         Some(folder) => DatasetFolder::open(folder)?.load()?,
@@ -60,7 +60,8 @@ pub fn run(
         likelihood_steps: 64,
         loss: if nll { 256 } else { 0 },
         keep: 0,
-    };
+    }
+    .unless_reduced();
     catch_interrupt();
     let bar = Bar::new(eval.units(config.sampler.steps), "calls");
     let (result, _) = eval.run(trained, &evaluator, &data, &job(device, &bar))?;

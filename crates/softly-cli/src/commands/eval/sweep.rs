@@ -33,14 +33,14 @@ struct Row {
     marginals: Vec<Marginal>,
 }
 
-/// A distribution against that of the data.
+/// A distribution against the data's.
 #[derive(Serialize)]
 struct Marginal {
     name: String,
     w1: f64,
     /// What true samples score.
     w1_floor: f64,
-    /// Standard deviation over that of the data.
+    /// Standard deviation over the data's.
     #[serde(skip_serializing_if = "Option::is_none")]
     std_ratio: Option<f64>,
 }
@@ -94,7 +94,8 @@ fn field_rows(
         likelihood_steps: 64,
         loss: 0,
         keep: 0,
-    };
+    }
+    .unless_reduced();
     let row = |model: Result<(Compliance, Trained)>| {
         let (compliance, trained) = model?;
         say(&format!("compliance {compliance}"));
