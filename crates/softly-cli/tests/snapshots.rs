@@ -2,6 +2,7 @@
 //!
 //! `SOFTLY_BLESS=1 cargo test --release snapshots` writes the texts anew; look at the difference before committing it.
 
+use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -34,7 +35,7 @@ fn subcommands(help: &str) -> Vec<String> {
 fn help(path: &[String], text: &mut String) {
     let arguments: Vec<&str> = path.iter().map(String::as_str).chain(["--help"]).collect();
     let said = softly(&arguments);
-    *text += &format!("$ softly {}\n\n{said}\n", arguments.join(" "));
+    write!(text, "$ softly {}\n\n{said}\n", arguments.join(" ")).unwrap();
     for name in subcommands(&said) {
         help(&[path, &[name]].concat(), text);
     }

@@ -40,7 +40,7 @@ fn notes_json(notes: &[(String, Note)]) -> Value {
         Note::Numbers(numbers) => json!(numbers),
         Note::Texts(texts) => json!(texts),
     };
-    Value::Object(Map::from_iter(notes.iter().map(|(name, note)| (name.clone(), value(note)))))
+    notes.iter().map(|(name, note)| (name.clone(), value(note))).collect::<Map<_, _>>().into()
 }
 
 fn layout_json(layout: &Layout) -> Value {
