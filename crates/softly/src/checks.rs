@@ -1,5 +1,7 @@
 //! Checks of numbers in configurations, with errors that name the key.
 
+use std::ops::RangeBounds;
+
 use crate::error::{Error, Result};
 
 /// Refuses anything but a positive finite number.
@@ -16,6 +18,14 @@ pub(crate) fn finite(key: &str, value: f64) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(key, format!("expected a finite number, found {value}")))
+}
+
+/// Refuses numbers outside `range`, which `words` describe.
+pub(crate) fn within(key: &str, value: f64, range: impl RangeBounds<f64>, words: &str) -> Result<()> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err(Error::input(key, format!("expected {words}, found {value}")))
 }
 
 /// Refuses 0.

@@ -179,6 +179,13 @@ mod tests {
             ("sampler.sigma_min=100", "sampler.sigma_min"),
             ("data.count=0", "data.count"),
             ("train.rate=-1", "train.rate"),
+            ("train.adam={betas=[0.9, 1.0], eps=1e-8}", "train.adam.betas"),
+            ("train.adam={betas=[0.9, 0.99], eps=0.0}", "train.adam.eps"),
+            ("train.ema={kind='constant', decay=1.5}", "train.ema.decay"),
+            ("train.ema={kind='power', sigma_rel=0.5}", "train.ema.sigma_rel"),
+            ("sampler.steps=1000000000", "sampler.steps"),
+            ("sampler.churn.amount=-1", "sampler.churn.amount"),
+            ("sampler.churn.noise=nan", "sampler.churn.noise"),
             ("objective.noise.std=0", "objective.noise.std"),
             ("denoiser.scd.hidden=3", "denoiser.scd"),
         ] {

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
-use crate::checks::{at_least_one, positive};
+use crate::checks::{at_least_one, positive, within};
 use crate::constraint::config::ConstraintConfig;
 use crate::data::config::DataConfig;
 use crate::direction::config::ScdConfig;
@@ -158,6 +158,14 @@ impl TrainConfig {
         at_least_one("train.log_every", self.log_every)?;
         at_least_one("train.checkpoint_every", self.checkpoint_every)?;
         positive("train.rate", self.rate)?;
+        for beta in self.adam.betas {
+            within("train.adam.betas", beta, 0.0..1.0, "numbers from 0 to below 1")?;
+        }
+        positive("train.adam.eps", self.adam.eps)?;
+        match self.ema {
+            Ema::Constant { decay } => within("train.ema.decay", decay, 0.0..1.0, "a number from 0 to below 1")?,
+            Ema::Power { sigma_rel } => within("train.ema.sigma_rel", sigma_rel, 1e-3..0.28, "0.001 to below 0.28")?,
+        }
         self.clip.map_or(Ok(()), |clip| positive("train.clip", clip))
     }
 }

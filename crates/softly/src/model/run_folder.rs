@@ -107,7 +107,7 @@ pub struct RunInfo {
     pub device: String,
     /// Threads it could use.
     pub threads: usize,
-    /// `running`, `interrupted` or `finished`.
+    /// `running`, `interrupted`, `failed` or `finished`.
     pub status: String,
     /// Seconds of training, over all resumptions.
     pub seconds: f64,

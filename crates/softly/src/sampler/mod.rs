@@ -8,7 +8,7 @@ use burn::tensor::{Device, Tensor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::checks::positive;
+use crate::checks::{positive, within};
 use crate::constraint::SoftConstraint;
 use crate::denoiser::Denoiser;
 use crate::error::{Error, Result};
@@ -77,6 +77,9 @@ impl<'a> Target<'a> {
     }
 }
 
+/// Most steps of a sampler: a thousand times what any solver needs.
+const MOST_STEPS: usize = 1_000_000;
+
 /// One in so many steps, at the end, counts as the last: with EDM's levels those below σ = 0.03.
 const LAST_STEPS: usize = 8;
 
@@ -124,9 +127,12 @@ impl Sampler {
         positive("sampler.sigma_min", self.sigma_min)?;
         positive("sampler.sigma_max", self.sigma_max)?;
         positive("sampler.rho", self.rho)?;
-        if self.steps == 0 {
-            return Err(Error::input("sampler.steps", "expected at least 1 step, found 0").hint("the default is 100"));
+        if !(1..=MOST_STEPS).contains(&self.steps) {
+            let problem = format!("expected at least 1 and at most {MOST_STEPS} steps, found {}", self.steps);
+            return Err(Error::input("sampler.steps", problem).hint("the default is 100"));
         }
+        within("sampler.churn.amount", self.churn.amount, 0.0..=f64::MAX, "a number ≥ 0")?;
+        within("sampler.churn.noise", self.churn.noise, 0.0..=f64::MAX, "a number ≥ 0")?;
         if self.sigma_min >= self.sigma_max {
             let problem = format!("expected sigma_min < sigma_max, found {} and {}", self.sigma_min, self.sigma_max);
             return Err(Error::input("sampler.sigma_min", problem));

@@ -48,11 +48,11 @@ pub fn run(mut training: Training, folder: &RunFolder, mut info: RunInfo, job: &
     append(&folder.log(), &format!("step {} of {total}: start\n", training.optimizer.step))?;
     job.reporter.begin(total, training.optimizer.step);
     match steps(&mut training, folder, &clock, job) {
-        Err(interrupted @ Error::Interrupted { .. }) => {
-            save_info("interrupted")?;
-            return Err(interrupted);
+        Err(error) => {
+            save_info(if matches!(error, Error::Interrupted { .. }) { "interrupted" } else { "failed" })?;
+            return Err(error);
         }
-        other => other?,
+        Ok(()) => {}
     }
     finish(&mut training, folder)?;
     save_info("finished")

@@ -207,6 +207,7 @@ fn a_diverging_training_stops_names_the_step_and_keeps_the_checkpoint() {
     assert!(said.contains(&format!("step {last}")) && said.contains("train.rate"), "{said}");
     assert!(said.contains(&folder.checkpoint().display().to_string()), "{said}");
     assert!(last >= 1 && !folder.snapshot().exists());
+    assert_eq!(folder.read_info().unwrap().status, "failed");
     let mut training = new_training(&config).unwrap();
     training.read_checkpoint(&folder.checkpoint()).unwrap();
     assert_eq!(training.optimizer.step, last);
