@@ -66,7 +66,8 @@ def build(revision, work):
     else:
         tree = work / "tree"
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(tree), revision], check=True)
-    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", tree / "target"))
+    # A folder of its own for each: two checkouts that share one take each other's compiled crates for their own.
+    target = tree / "target"
     environment = {**os.environ, "CARGO_TARGET_DIR": str(target)}
     subprocess.run(["cargo", "build", "--release", "--locked", "--quiet"], cwd=tree, env=environment, check=True)
     program = work / "softly"
