@@ -47,12 +47,9 @@ pub fn run(mut training: Training, folder: &RunFolder, mut info: RunInfo, job: &
     save_info("running")?;
     append(&folder.log(), &format!("step {} of {total}: start\n", training.optimizer.step))?;
     job.reporter.begin(total, training.optimizer.step);
-    match steps(&mut training, folder, &clock, job) {
-        Err(error) => {
-            save_info(if matches!(error, Error::Interrupted { .. }) { "interrupted" } else { "failed" })?;
-            return Err(error);
-        }
-        Ok(()) => {}
+    if let Err(error) = steps(&mut training, folder, &clock, job) {
+        save_info(if matches!(error, Error::Interrupted { .. }) { "interrupted" } else { "failed" })?;
+        return Err(error);
     }
     finish(&mut training, folder)?;
     save_info("finished")
