@@ -165,6 +165,7 @@ fn configurations_that_cannot_work_are_refused() {
     refuse(at, &set("sampler.steps=0"), &["sampler.steps", "at least 1"]);
     refuse(at, &set("train.rate=nan"), &["train.rate", "positive"]);
     refuse(at, &set("data.count=0"), &["data.count", "at least 1"]);
+    refuse(at, &set("denoiser.scd={directions=['spectral']}"), &["denoiser.scd.directions", "spectral", "points"]);
     // The formula, a caret under the place, and a hint.
     refuse(
         at,

@@ -171,7 +171,10 @@ impl Algebra for TensorAlgebra<'_> {
     }
 
     fn power(&self, x: &TensorValue, exponent: f64) -> TensorValue {
-        TensorValue::Tensor(self.tensor(x).powf_scalar(exponent))
+        let x = self.tensor(x);
+        // The tensor library takes a whole exponent for a 32-bit one.
+        let whole = exponent.abs() < f64::from(i32::MAX);
+        TensorValue::Tensor(if whole { x.powf_scalar(exponent) } else { x.clone().powf(x.full_like(exponent)) })
     }
 
     fn at_least(&self, x: &TensorValue, floor: f64) -> TensorValue {

@@ -36,7 +36,7 @@ use crate::data::dataset::Dataset;
 use crate::denoiser::Denoiser;
 use crate::denoiser::edm::Precondition;
 use crate::direction::config::ScdConfig;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::nn::parameter::Visitor;
 use crate::units::Units;
 
@@ -146,6 +146,10 @@ macro_rules! directions {
 
             /// The direction at `site`, before its measurements.
             pub fn build(self, site: Site<'_>) -> Result<Box<dyn Direction>> {
+                if self.needs().grid && site.grid.is_point() {
+                    let problem = format!("`{}` needs fields on a grid, and the data are points", self.name());
+                    return Err(Error::input("denoiser.scd.directions", problem).hint("leave it out"));
+                }
                 Ok(match self { $(Self::$kind => Box::new(<$direction as BuildDirection>::build(site)?),)* })
             }
         }

@@ -197,6 +197,14 @@ fn a_residuals_weight_is_a_factor() {
 }
 
 #[test]
+fn absurd_exponents_are_computed_as_they_stand() {
+    let law = law(&["p", "K"], Residuals::One("p^1e19 + K".into()), Norm::L1Mean);
+    let constraint = compiled(&law, &Grid::unit(4, 4), &Units::identity(2));
+    let x = field(&[vec![1.0; 16], vec![2.0; 16]].concat(), [2, 4, 4]);
+    assert_eq!(to_vec_f64(constraint.norm_and_gradient(&x).0), [3.0]);
+}
+
+#[test]
 fn the_constraints_gradient_matches_finite_differences_under_every_norm() {
     for case in cases() {
         let h = 1e-6;
