@@ -26,7 +26,7 @@ Examples:
 )]
 pub struct Arguments {
     /// Threads to use; all cores by default.
-    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
     /// Print one JSON object on stdout instead of text.
     #[arg(long, global = true)]
@@ -73,13 +73,21 @@ Examples:
         #[command(subcommand)]
         kind: Data,
     },
+    /// Write a first configuration for a dataset: network, noise and steps sized to the grid and to your time.
+    #[command(after_help = "\
+Examples:
+  softly init data/burgers --equation 'dt(u) + u*dx(u) - nu*dxx(u)' --parameter nu=0.01 --out my.toml
+  softly init data/darcy --budget 10m --out my.toml       with the equation that the dataset brought along
+A few steps of training are timed. Names in the equation that are neither fields nor axes are its parameters: give their
+values, or fill them in later. Then: softly train --config my.toml --method vanilla --out runs/vanilla")]
+    Init(Init),
     /// Train a model, or go on with a training.
     #[command(after_help = "\
 Examples:
   softly train --preset circle-demo --method scd --out runs/scd
   softly train --preset circle-demo --set train.iterations=2000 --set data.generator.curve.shape=dent --out runs/dent
   softly train --config my.toml --out runs/mine
-Ctrl-C saves a checkpoint; the same command goes on from there.")]
+Ctrl-C saves a checkpoint; the same command goes on from there. A larger train.iterations goes on with a finished run.")]
     Train {
         /// What to train.
         #[command(flatten)]
@@ -138,8 +146,10 @@ Examples:
   softly eval runs/darcy --count 256 --metrics residual,nll
   softly eval runs/darcy --set constraint.parameters.flow=15.0 --guidance 1e-4
   softly eval runs/adapted --sweep compliance --count 256 --out front
-  softly eval runs/vanilla --metrics explained --set denoiser.scd.solve_for=p   is the equation worth a training?
-  softly eval runs/learned --metrics parameters    how well the data know the learned parameters")]
+  softly eval runs/vanilla --metrics explained     is the equation worth a training?
+  softly eval runs/learned --metrics parameters    how well the data know the learned parameters
+Residuals are of [truth], which is the data's own equation unless it was given, else of [constraint]; without either
+they are left out. Numbers of a run as it is are kept in RUN/eval for `softly report`.")]
     Eval(Eval),
     /// One call of a trained denoiser on arrays.
     #[command(after_help = "\
@@ -185,12 +195,16 @@ The arrays are [H, W] or [N, H, W]; only the [constraint] table of the file is u
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Pages from what studies and trainings have left behind; nothing is computed anew.
+    /// Pages of studies and of trainings, with a verdict on the constraint in plain words.
     #[command(after_help = "\
 Examples:
-  softly report runs/darcy-demo                    report.html (and report-NAME.html) from table.json
-  softly report runs/vanilla runs/scd --out report.html
-A training's page has its loss, its command and its configuration.")]
+  softly report runs/adapted                       report.html in its folder: with and without the constraint
+  softly report runs/vanilla runs/adapted --out page.html
+  softly report runs/darcy-demo                    a study: report.html (and report-NAME.html) from table.json
+A page of trainings has the verdict, samples and residual maps beside data, distributions, curves by noise level and
+learned parameters; its figures are also files in PAGE-figures. What `softly eval` has left in a run is used if it is
+fresh; the rest is measured with a few samples and kept there. The first run without a constraint is what others are
+compared with; if there is none, an adapted run is compared with its frozen base.")]
     Report {
         /// The folder of a study, or of one or more trainings.
         #[arg(value_name = "RUN", required = true)]
@@ -198,7 +212,19 @@ A training's page has its loss, its command and its configuration.")]
         /// File of the page: beside the table, or in the folder of a single training by default.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
+        /// Where to compute.
+        #[command(flatten)]
+        compute: Compute,
     },
+    /// Write a run for other programs: curves for TensorBoard, fields for ParaView.
+    #[command(after_help = "\
+Examples:
+  softly export runs/scd --to tensorboard          then: tensorboard --logdir runs
+  softly export runs/scd --to tensorboard --follow while it trains in another window
+  softly export runs/scd --to vti --count 4        samples with their residuals, one .vti file each
+  softly export runs/scd --to vti --data           held-out data of the run instead
+  softly export data/darcy --to vti --out fields   held-out data of a dataset folder")]
+    Export(Export),
     /// Reference solutions of the studies' equations.
     #[command(after_help = "Example:\n  softly solve darcy --permeability K.npy --out p.npy")]
     Solve {
@@ -230,6 +256,67 @@ The data are random plane waves of the preset's shape; nothing is generated or w
         /// The shell.
         shell: Shell,
     },
+}
+
+/// What to write a first configuration for.
+#[derive(Debug, Args)]
+pub struct Init {
+    /// A dataset folder.
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+    /// A formula that is zero where the equation holds; may be repeated. The dataset's own equation by default.
+    #[arg(long = "equation", value_name = "FORMULA", allow_hyphen_values = true)]
+    pub equations: Vec<String>,
+    /// The value of a parameter of the equation; may be repeated.
+    #[arg(long = "parameter", value_name = "NAME=NUMBER")]
+    pub parameters: Vec<String>,
+    /// Time for training and adapting, such as 90s, 30m or 2h.
+    #[arg(long, value_name = "TIME", default_value = "30m")]
+    pub budget: String,
+    /// The file to write.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Where to compute.
+    #[command(flatten)]
+    pub compute: Compute,
+}
+
+/// What to write for other programs.
+#[derive(Debug, Args)]
+pub struct Export {
+    /// A run folder; with `--to vti` also a snapshot file or a dataset folder.
+    #[arg(value_name = "RUN")]
+    pub source: PathBuf,
+    /// The format.
+    #[arg(long, value_enum)]
+    pub to: ViewerName,
+    /// Folder for the files: `tensorboard` or `vti` inside RUN by default.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Go on with every new line of metrics until the training ends or Ctrl-C is pressed (tensorboard).
+    #[arg(long)]
+    pub follow: bool,
+    /// Samples to write (vti).
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub count: u32,
+    /// Seed of the samples (vti).
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Held-out data of the run instead of samples (vti).
+    #[arg(long)]
+    pub data: bool,
+    /// Where to compute.
+    #[command(flatten)]
+    pub compute: Compute,
+}
+
+/// A program that shows curves or fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ViewerName {
+    /// TensorBoard: an event file of loss, gradient norm, rate and learned parameters.
+    Tensorboard,
+    /// VTK and ParaView: image data, one file per sample.
+    Vti,
 }
 
 /// What to measure of a trained model.
@@ -296,10 +383,10 @@ pub enum Study {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 pub struct Source {
-    /// A preset (`softly presets` lists them).
+    /// A preset (`softly presets` lists them). Fields on a grid without one have the defaults of the preset `fields`.
     #[arg(long, value_name = "P")]
     pub preset: Option<String>,
-    /// A configuration file, laid over the preset if there is one.
+    /// A configuration file, laid over the preset if there is one; paths in it are relative to its folder.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// A method of the preset or file, laid over it.
@@ -369,7 +456,8 @@ pub struct Sampling {
     /// Samples per batch; the samples do not depend on it.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub batch: u32,
-    /// Set any value of the run's configuration (a.b.c=value), for example another constraint; may be repeated.
+    /// Set any value of the run's configuration (a.b.c=value), for example the constraint of guidance; may be repeated. A soft
+    /// constraint stays the one that it was trained with.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
     /// Where to compute.
@@ -446,15 +534,16 @@ pub struct AxisOptions {
 /// What to import and how to take it.
 #[derive(Debug, Args)]
 pub struct Import {
-    /// Files; several are joined, as more samples or as more fields.
+    /// Files; several are joined, as more samples or as more fields. Or a folder with arrays and a dataset.toml that names
+    /// fields and axes.
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// A field and its array; may be repeated.
+    /// A field and its array, or a number of samples and its list; may be repeated.
     #[arg(long = "field", value_name = "NAME=FILE[:ARRAY]")]
     pub fields: Vec<String>,
-    /// Folder of the dataset.
+    /// Folder of the dataset; without it a folder with a dataset.toml is completed where it is.
     #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
+    pub out: Option<PathBuf>,
     /// The axes, where the files do not say; of an unknown array all names, `sample` and `channel` included.
     #[command(flatten)]
     pub axes: AxisOptions,
@@ -470,6 +559,9 @@ pub struct Import {
     /// Leave out samples with NaN or infinite values instead of refusing them.
     #[arg(long)]
     pub drop_nan: bool,
+    /// The numbers of samples (a viscosity, say) that are kept, or `none`; by default all but the time of frames.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub scalars: Option<Vec<String>>,
     /// Share of the samples that is held out.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE", allow_negative_numbers = true)]
     pub valid: f64,
@@ -512,6 +604,8 @@ Examples:
   softly data import 1D_Burgers_Sols_Nu0.01.hdf5 --out data/burgers
   softly data import --field u=run.npz:u --axes t,x --domain t=0:2 --domain x=0:1 --periodic x --out data/mine
   softly data import trajectories.h5 --stride t=4 --frames 0-100 --out data/short
+  softly data import --field u=u.npy --field nu=nu.npy --axes t,x --out data/many   nu: one number per sample
+  softly data import data/mine            completes a folder of .npy arrays and a dataset.toml with fields and axes
 PDEBench, The Well, FNO's and DiffusionPDE's .mat, and PIDM's CSV files are recognised; `softly data describe FILE` says what
 a file is taken for. A grid has two axes: [N, t, x] gives samples in space and time, [N, t, x, y] one sample per frame. The
 last share of the samples is held out. Ctrl-C keeps what is done; the same command goes on from there.")]
@@ -551,22 +645,33 @@ the count and the threads. Ctrl-C keeps what is done; the same command goes on f
         #[arg(long)]
         seed: Option<u64>,
     },
-    /// Ranges, moments, distributions, and the residual of the real data: how wrong is a constraint?
+    /// Do the data obey an equation? Ranges, distributions, and an audit of the residual with a verdict.
     #[command(after_help = "\
 Examples:
   softly data inspect data/darcy                   under the equation that the data were made with
-  softly data inspect data/darcy --config my.toml  under the [constraint] of a file
-  softly data inspect data/darcy --plot fields.png --json")]
+  softly data inspect data/mine --config my.toml   under the [constraint] of a file
+  softly data inspect data/mine --config my.toml --fit nu,beta --report audit.html
+  softly data inspect data/darcy --plot fields.png --json
+The audit compares the residual with the terms of the equation, says where it is and how much of it is discretisation,
+and tries the classical slips: spacing, time step, sign, factor, exchanged axes, cells for nodes, normalised fields,
+other parameters.
+A dataset whose files have changed since it was made ends with exit code 2.")]
     Inspect {
         /// A dataset folder.
         #[arg(value_name = "DIR")]
         folder: PathBuf,
-        /// File whose [constraint] gives the residual, instead of the dataset's own equation.
+        /// File whose [constraint] gives the equation, instead of the dataset's own.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// Fit these numbers of [constraint.parameters] to the data by least squares.
+        #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+        fit: Vec<String>,
         /// Draw some samples into a file that ends in .svg or .png.
         #[arg(long, value_name = "FILE")]
         plot: Option<PathBuf>,
+        /// Write the audit with figures into one HTML file.
+        #[arg(long, value_name = "FILE")]
+        report: Option<PathBuf>,
     },
 }
 

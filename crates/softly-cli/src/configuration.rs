@@ -1,7 +1,7 @@
 //! The configuration that a command line asks for, and the description of a run.
 
-use softly::error::{Error, Result};
-use softly::{Config, Layers, RunInfo};
+use softly::error::Result;
+use softly::{Config, FIELDS, Layers, RunInfo};
 
 use crate::arguments::Source;
 
@@ -17,10 +17,15 @@ pub fn configuration(source: &Source) -> Result<Config> {
         layers = layers.file(file)?;
         location = file.display().to_string();
     }
-    if source.preset.is_none() && source.config.is_none() {
-        return Err(Error::input("--preset", "expected --preset or --config").hint("`softly presets` lists presets"));
+    if is_own(source) {
+        layers = layers.over_defaults(&source.settings)?;
     }
     with_method_and_settings(layers, source)?.finish(&location)
+}
+
+/// Whether no preset is named but the one for data of one's own.
+pub fn is_own(source: &Source) -> bool {
+    source.preset.as_deref().is_none_or(|preset| preset == FIELDS)
 }
 
 /// `layers` with the command line's method and settings on top.
@@ -28,10 +33,13 @@ pub fn with_method_and_settings(mut layers: Layers, source: &Source) -> Result<L
     if let Some(method) = &source.method {
         layers = layers.method(method)?;
     }
-    for setting in &source.settings {
-        layers = layers.set(setting)?;
-    }
-    Ok(layers)
+    layers.with_settings(&source.settings)
+}
+
+/// The command line as text.
+fn command_line() -> String {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    std::iter::once("softly".to_string()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// A description of this run of the program on the named device.
@@ -39,7 +47,7 @@ pub fn run_info(seed: u64, device: &str) -> RunInfo {
     RunInfo {
         version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("SOFTLY_COMMIT").into(),
-        command: std::iter::once("softly".to_string()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" "),
+        command: command_line(),
         seed,
         dataset_hash: String::new(),
         device: if device == "cpu" { "cpu (flex)".into() } else { device.into() },

@@ -2,15 +2,17 @@
 //! would wait for one another at the tensor library's locks.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use softly::error::{Error, Result};
-use softly::files::write_text;
+use softly::files::{make_folder, write_text};
 use softly::{Config, RunFolder};
+
+use crate::interrupt::STOP_WITH_PARENT;
 
 /// Runs `softly train`, or `softly adapt` on a base, on one thread and the named device until it is done or `stop` is set.
 pub fn train(
@@ -21,15 +23,20 @@ pub fn train(
     stop: &AtomicBool,
     advance: &mut dyn FnMut(u64),
 ) -> Result<()> {
-    if folder.snapshot().exists() {
-        advance(config.train.iterations);
-        return Ok(());
-    }
     // Appended: what follows a dot in the folder's name belongs to it.
     let mut file = folder.path.clone().into_os_string();
     file.push(".toml");
     let file = PathBuf::from(file);
-    write_text(&file, &config.to_toml())?;
+    if folder.snapshot().exists() {
+        // Left over if this program was killed while the training ended.
+        let _ = std::fs::remove_file(&file);
+        advance(config.train.iterations);
+        return Ok(());
+    }
+    // Paths in a file lead from its folder.
+    let parent = file.parent().unwrap_or(Path::new(""));
+    make_folder(parent)?;
+    write_text(&file, &config.clone().for_folder(parent).to_toml())?;
     let program = std::env::current_exe().map_err(Error::io("start", "softly".as_ref()))?;
     let mut command = Command::new(&program);
     command.args(["--threads", "1"]);
@@ -38,7 +45,9 @@ pub fn train(
         None => command.arg("train"),
     };
     command.args(["--device", device, "--config"]).arg(&file).arg("--out").arg(&folder.path);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    // The child stops when its input ends: whatever ends this process ends its trainings, too.
+    command.env(STOP_WITH_PARENT, "1");
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let mut child = child.map_err(Error::io("start", &program))?;
     let finished = wait(&mut child, folder, stop, advance)?;
     // The run folder holds its own resolved configuration by now.

@@ -73,7 +73,6 @@ fn a_dataset_end_to_end() {
     softly(at, "data generate --config tiny.toml --out set --threads 2").assert().success().stdout("set\n");
     let own = json_of(at, "data inspect set --json --plot set.png");
     assert_eq!((&own["train"], &own["valid"]), (&Value::from(6), &Value::from(2)));
-    assert_eq!(own["hash_matches"], true);
     assert!(fs::read(at.join("set.png")).unwrap().starts_with(b"\x89PNG"));
     softly(at, "data inspect set --plot set.SVG").assert().success();
     assert!(fs::read_to_string(at.join("set.SVG")).unwrap().starts_with("<svg "));
@@ -289,4 +288,193 @@ fn imports_that_cannot_work_are_refused() {
     refuses(at, "residual --config law.toml --field u=u.npy", 2, &["finite", "sample 0"]);
     refuses(at, "residual --config law.toml --field u=u.npy --domain z=0:1", 2, &["--domain", "no axis `z`"]);
     refuses(at, "residual --config law.toml --field u=u.npy --axes t", 2, &["--axes", "two names"]);
+}
+
+/// A dataset of Burgers-like samples u `[N, 8, 8]` with a number nu per sample and the constant beta.
+fn with_numbers(at: &Path, name: &str) {
+    let write = |file: &str, shape: &[usize], value: &dyn Fn(usize) -> f64| {
+        let count = shape.iter().product();
+        npy::write_f64(&at.join(file), shape, (0..count).map(value)).unwrap();
+    };
+    write("u.npy", &[12, 8, 8], &|k| (0.37 * (k + k / 64) as f64).sin());
+    write("nu.npy", &[12], &|k| 0.1 + 0.01 * k as f64);
+    write("beta.npy", &[12, 1], &|_| 2.0);
+    succeed(
+        at,
+        &format!("data import --field u=u.npy --field nu=nu.npy --field beta=beta.npy --axes t,x --out {name}"),
+    );
+}
+
+const SMALL: &str = r#"
+[data]
+path = "numbers"
+normalise = "std"
+[denoiser.backbone]
+kind = "unet"
+channels = 8
+multipliers = [1]
+blocks = 1
+[train]
+batch = 16
+iterations = 4
+[sampler]
+steps = 4
+[constraint]
+fields = ["u"]
+residual = "dt(u) - nu*dxx(u) - beta"
+"#;
+
+#[test]
+fn numbers_of_samples_are_imported_trained_sampled_and_exported() {
+    let home = tempfile::tempdir().unwrap();
+    let at = home.path();
+    with_numbers(at, "numbers");
+    fs::write(at.join("small.toml"), SMALL).unwrap();
+    let seen = json_of(at, "data inspect numbers --config small.toml --json");
+    assert_eq!((seen["constants"]["beta"].as_f64(), seen["fields"][1]["scalar"].as_bool()), (Some(2.0), Some(true)));
+    assert!(seen["residual"]["train"]["mean_abs"].as_f64().unwrap() > 0.0);
+    succeed(at, "data inspect numbers --plot numbers.svg");
+
+    // Fewer samples than a batch are said; the data's numbers are in the resolved configuration.
+    let train = "train --config small.toml --out run";
+    softly(at, train).assert().success().stderr(contains("11 training samples, fewer than a batch of 16"));
+    let config = fs::read_to_string(at.join("run/config.toml")).unwrap();
+    assert!(config.contains("beta = 2.0") && config.contains("\"nu\""), "{config}");
+    succeed(at, "sample run --count 3 --out samples");
+    let (nu, scalars) =
+        (npy::read(&at.join("samples/nu.npy")).unwrap(), npy::read(&at.join("samples/scalars.npy")).unwrap());
+    assert_eq!((nu.shape, scalars.shape), (vec![3, 8, 8], vec![3, 1]));
+    let mean = nu.values[..64].iter().sum::<f64>() / 64.0;
+    assert!((mean - scalars.values[0]).abs() < 1e-6, "{mean} {}", scalars.values[0]);
+    let measured = json_of(at, "eval run --count 4 --json");
+    assert!(measured["model"]["metrics"]["residual"]["mean"].as_f64().unwrap().is_finite(), "{measured}");
+
+    for layout in ["the-well", "pdebench"] {
+        succeed(at, &format!("data export numbers --to {layout} --out {layout}.hdf5"));
+        let back = json_of(at, &format!("data import {layout}.hdf5 --out {layout} --json"));
+        assert_eq!((&back["hash"], &back["constants"]), (&seen["hash"], &seen["constants"]), "{layout}: {back}");
+    }
+    refuses(at, "data import the-well.hdf5 --scalars mu --out other", 2, &["--scalars", "no number mu", "nu"]);
+    let without = json_of(at, "data import the-well.hdf5 --scalars none --out bare --json");
+    assert_eq!(without["fields"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn changed_and_exchanged_data_are_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let at = home.path();
+    with_numbers(at, "numbers");
+    fs::write(at.join("small.toml"), SMALL).unwrap();
+    succeed(at, "train --config small.toml --out run");
+    let file = at.join("numbers/valid/u.npy");
+    let good = fs::read(&file).unwrap();
+    let mut bad = good.clone();
+    *bad.last_mut().unwrap() ^= 1;
+    fs::write(&file, bad).unwrap();
+    let words = ["numbers/valid/u.npy", "block 0", "softly data import numbers"];
+    let lines = [
+        "data inspect numbers",
+        "data inspect numbers --json",
+        "train --config small.toml --out run",
+        "train --config small.toml --out new",
+        "adapt run --config small.toml --set denoiser.scd.directions=['gradient'] --out adapted",
+        "eval run --count 2",
+        "data export numbers --to pdebench --out out.hdf5",
+    ];
+    for line in lines {
+        refuses(at, line, 2, &words);
+    }
+    assert!(!at.join("new").exists() && !at.join("adapted").exists() && !at.join("out.hdf5").exists());
+    // The change is recorded, and now these are other data than the run's.
+    succeed(at, "data import numbers");
+    succeed(at, "data inspect numbers");
+    refuses(at, "train --config small.toml --out run", 2, &["run", "other data"]);
+    refuses(at, "eval run --count 2", 2, &["numbers", "other data", "--data numbers"]);
+    succeed(at, "eval run --count 2 --data numbers");
+    fs::write(&file, good).unwrap();
+    succeed(at, "data import numbers --out numbers");
+    succeed(at, "train --config small.toml --out run");
+}
+
+#[test]
+fn a_folder_written_by_hand_is_completed_by_the_command_that_errors_name() {
+    let home = tempfile::tempdir().unwrap();
+    let at = home.path();
+    fs::create_dir(at.join("mine")).unwrap();
+    heat(&at.join("mine/u.npy"), 0.05);
+    fs::write(at.join("mine/dataset.toml"), "fields = ['u']\naxes = ['t', { name = 'x', periodic = true }]\n").unwrap();
+    for line in ["data inspect mine", "train --preset darcy-demo --set data.path=mine --out run"] {
+        refuses(at, line, 2, &["mine/dataset.toml", "not complete", "`softly data import mine`"]);
+    }
+    let copied = json_of(at, "data import mine --out copy --valid 0.3 --json");
+    let made = json_of(at, "data import mine --valid 0.3 --json");
+    assert_eq!((&made["hash"], made["train"].as_u64()), (&copied["hash"], Some(4)));
+    succeed(at, "data inspect mine");
+    refuses(at, "data import mine copy --out both", 2, &["one folder or several files"]);
+    refuses(at, "data import copy --field u=u.npy --out both", 2, &["--field"]);
+    refuses(at, "data import mine/u.npy", 2, &["--out"]);
+    fs::create_dir(at.join("empty")).unwrap();
+    refuses(at, "data import empty", 2, &["empty", "dataset.toml", "fields ="]);
+}
+
+#[test]
+fn fields_that_do_not_vary_are_said_at_import_and_refused_in_training() {
+    let home = tempfile::tempdir().unwrap();
+    let at = home.path();
+    npy::write_f64(&at.join("K.npy"), &[12, 8, 8], (0..768).map(|_| 1.5)).unwrap();
+    with_numbers(at, "numbers");
+    softly(at, "data import --field u=u.npy --field K=K.npy --out constant")
+        .assert()
+        .success()
+        .stderr(contains("warning: the field K is 1.5 in all training samples"));
+    fs::write(at.join("small.toml"), SMALL.split("[constraint]").next().unwrap()).unwrap();
+    let line = "train --config small.toml --set data.path=constant --out run";
+    refuses(at, line, 2, &["field `K`", "values that vary", "1.5", "leave the field out"]);
+    assert!(!at.join("run").exists());
+}
+
+#[test]
+fn an_audit_names_the_wrong_flow_and_fits_it() {
+    let folder = tiny();
+    let at = folder.path();
+    let law = TINY.replace("f = \"10*", "flow = 15.0\nf = \"flow*").replace("- 10*", "- flow*");
+    fs::write(at.join("wrong.toml"), &law).unwrap();
+    softly(at, "data generate --config tiny.toml --count 12 --out set").assert().success();
+
+    let right = json_of(at, "data inspect set --json");
+    assert_eq!(right["audit"]["slips"], Value::from(Vec::<Value>::new()), "{right}");
+    assert!(right["audit"]["verdict"].as_str().unwrap().starts_with("The equation holds up to"), "{right}");
+
+    let wrong = json_of(at, "data inspect set --config wrong.toml --fit flow --report audit.html --json");
+    let slip = &wrong["audit"]["slips"][0];
+    assert_eq!(slip["kind"], "parameter", "{wrong}");
+    assert!((slip["value"].as_f64().unwrap() - 10.0).abs() < 0.01, "{slip}");
+    let flow = &wrong["audit"]["fit"]["parameters"][0];
+    assert!((flow["value"].as_f64().unwrap() - 10.0).abs() < 1e-3, "{flow}");
+    let verdict = wrong["audit"]["verdict"].as_str().unwrap();
+    assert!(
+        verdict.contains("With flow = 10 instead of 15") && verdict.contains("Fitted to the data: flow = 10"),
+        "{verdict}"
+    );
+    let page = fs::read_to_string(at.join("audit.html")).unwrap();
+    for part in ["Verdict", "Residual by wavelength", "Residual by sample", "Fitted parameters", "mean |R|"] {
+        assert!(page.contains(part), "{part}");
+    }
+    let text = succeed(at, "data inspect set --config wrong.toml --fit flow");
+    for part in
+        ["axis 1: x, 12 nodes from 0 to 1, h = 0.09091", "residual R", "by region: interior", "Verdict: The equation"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+
+    refuses(at, "data inspect set --config wrong.toml --fit flaw", 2, &["--fit", "`flaw`", "flow"]);
+    fs::write(at.join("lacking.toml"), law.replace("\"K\"]", "\"K\", \"q\"]")).unwrap();
+    refuses(at, "data inspect set --config lacking.toml", 2, &["no field `q`", "p, K"]);
+    fs::write(at.join("root.toml"), "[constraint]\nfields = ['p']\nresidual = 'sqrt(p - 1000) + p'\n").unwrap();
+    refuses(
+        at,
+        "data inspect set --config root.toml",
+        2,
+        &["constraint.residual", "train sample 0", "sqrt(p - 1000) + p"],
+    );
 }

@@ -41,10 +41,14 @@ pub enum Block {
         /// What it shows.
         caption: String,
     },
+    /// Charts side by side as far as there is room, each with its caption.
+    Figures(Vec<(Svg, String)>),
     /// Small figures in rows and columns.
     PanelGrid(PanelGrid),
     /// Text as it stands, such as command lines.
     Preformatted(String),
+    /// A paragraph.
+    Text(String),
     /// The sentence a reader should remember.
     Verdict(String),
 }
@@ -110,6 +114,11 @@ impl Display for Origin {
     }
 }
 
+/// The duration of `seconds` from a file, which may hold any number; zero for numbers that are no duration.
+pub fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
+}
+
 /// A duration with the two units that matter: `4.2 s`, `3 min 12 s`, `5 h 07 min`.
 pub fn readable(time: Duration) -> String {
     match time.as_secs() {
@@ -149,6 +158,8 @@ figcaption,caption{color:var(--soft);font-size:.9rem;text-align:left;max-width:4
 figcaption{margin-top:.5rem}
 caption{padding-bottom:.5rem}
 svg{display:block;max-width:100%;height:auto}
+.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(26rem,100%),1fr));gap:0 1.5rem}
+.figures figure{margin:.75rem 0}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;font-size:.95rem}
 th,td{padding:.3rem .9rem .3rem 0;text-align:left;vertical-align:baseline}
@@ -215,8 +226,14 @@ fn block_markup(block: &Block) -> Markup {
     match block {
         Block::Table(table) => table_markup(table),
         Block::Figure { svg, caption } => html! { figure { (svg) (caption_markup(caption)) } },
+        Block::Figures(figures) => html! {
+            div.figures {
+                @for (svg, caption) in figures { figure { (svg) (caption_markup(caption)) } }
+            }
+        },
         Block::PanelGrid(grid) => grid_markup(grid),
         Block::Preformatted(text) => html! { pre { code { (text) } } },
+        Block::Text(text) => html! { p { (text) } },
         Block::Verdict(sentence) => html! { p.verdict { (sentence) } },
     }
 }
@@ -321,7 +338,9 @@ mod tests {
             Block::Table(table),
             Block::PanelGrid(grid),
             Block::Figure { svg: panel("z"), caption: nasty.clone() },
+            Block::Figures(vec![(panel("u"), nasty.clone()), (panel("v"), String::new())]),
             Block::Preformatted(nasty.clone()),
+            Block::Text(nasty.clone()),
             Block::Verdict(nasty.clone()),
         ];
         let section = Section { heading: nasty.clone(), text: vec![nasty.clone()], blocks };
@@ -345,8 +364,8 @@ mod tests {
         assert!(!html.contains("<script"));
         body(&html, |document| {
             assert_eq!(all(document, "h2")[0].text(), Some("<script>alert(\"1\")</script> & more"));
-            assert!(all(document, "svg").iter().filter(|n| n.attribute("role") == Some("img")).count() == 4);
-            assert_eq!(all(document, "figcaption").len(), 2);
+            assert!(all(document, "svg").iter().filter(|n| n.attribute("role") == Some("img")).count() == 6);
+            assert_eq!(all(document, "figcaption").len(), 3);
         });
     }
 

@@ -3,6 +3,7 @@
 //! No tensor framework: everything here works on slices and can be checked by hand.
 
 pub mod algebra;
+pub mod audit;
 mod compiler;
 pub mod cosine_field;
 pub mod darcy;
@@ -16,11 +17,14 @@ pub mod helmholtz;
 pub mod karhunen_loeve;
 mod lexer;
 pub mod matrix;
+pub mod mention;
 pub mod nearest;
+pub mod normal_equations;
 pub mod operator;
 mod parser;
 pub mod program;
 pub mod region;
 pub mod spectrum;
 pub mod stencil;
+pub mod terms;
 mod transpose;

@@ -90,6 +90,22 @@ impl Program {
         self.ops.len()
     }
 
+    /// The summands of the outermost sum with their signs, each a program of its own: `laplacian(u)` has one per axis.
+    pub fn summands(&self) -> Vec<(f64, Program)> {
+        let mut found = Vec::new();
+        let mut waiting = vec![(1.0, self.output)];
+        while let Some((sign, index)) = waiting.pop() {
+            match self.ops[index] {
+                // The last one pushed is taken first, so summands come in their order.
+                Op::Binary(Binary::Add, a, b) => waiting.extend([(sign, b), (sign, a)]),
+                Op::Binary(Binary::Sub, a, b) => waiting.extend([(-sign, b), (sign, a)]),
+                Op::Unary(Unary::Neg, x) => waiting.push((-sign, x)),
+                _ => found.push((sign, Program { output: index, ..self.clone() })),
+            }
+        }
+        found
+    }
+
     /// The formula's value R(inputs), with everything on the way.
     ///
     /// # Panics

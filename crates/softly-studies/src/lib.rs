@@ -2,12 +2,14 @@
 //!
 //! [`run_circle`] runs the toy study (points on curves), [`run_fields`] the studies of fields (Darcy flow and the Helmholtz
 //! equation). Both take a [`Trainer`], which trains one configuration in a run folder, and leave a table and a page.
+//! [`write_runs_page`] makes the page of any trainings, with a verdict on their constraints.
 
 mod circle;
 mod fields;
 mod method;
 mod paper;
 mod runner;
+mod runs;
 mod scale;
 
 pub use circle::study::{CellResult, CircleStudy, Floor, SeedMean, StudyTable, cell_result, run_circle};
@@ -21,4 +23,5 @@ pub use fields::table::{FieldTable, Row, Verdict};
 pub use fields::targets::Target;
 pub use method::{Correction, Kind, Method, Trained};
 pub use runner::Trainer;
+pub use runs::write as write_runs_page;
 pub use scale::StudyScale;

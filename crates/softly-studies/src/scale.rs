@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use softly::error::{Error, Result};
-use softly::files::{make_folder, read_text, write_text};
+use softly::files::{is_vacant, make_folder, read_text, write_text};
 
 /// How much of a study is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,9 +49,9 @@ impl StudyScale {
                 let problem = format!("this folder holds the study `{}`", found.trim());
                 return Err(Error::input(out.display(), problem).hint("choose another --out"));
             }
-            return Ok(());
+            return make_folder(out);
         }
-        if out.exists() && std::fs::read_dir(out).is_ok_and(|mut d| d.next().is_some()) {
+        if !is_vacant(out) {
             return Err(
                 Error::input(out.display(), "this folder is not empty and holds no study").hint("choose another --out")
             );

@@ -20,6 +20,7 @@ pub mod device;
 pub mod error;
 pub mod files;
 pub mod job;
+mod memory;
 pub mod npy;
 pub mod random;
 pub mod statistics;
@@ -56,13 +57,13 @@ pub use denoiser::edm::{Edm, Precondition};
 pub use denoiser::{Denoiser, Estimates};
 pub use direction::basis::{Basis, Family, data_spectrum};
 pub use direction::compliance::Compliance;
-pub use direction::config::{Damping, GammaInput, GammaOutput, KalmanConfig, NewtonConfig, Scale, ScdConfig};
+pub use direction::config::{Damping, GammaInput, GammaOutput, KalmanConfig, NewtonConfig, Scale, ScdConfig, SolveFor};
 pub use direction::gradient::{GradientDirection, automatic_lambda};
 pub use direction::kalman::KalmanDirection;
 pub use direction::newton::NewtonDirection;
 pub use direction::spectral::SpectralDirection;
 pub use direction::{BuildDirection, Direction, DirectionKind, Needs, Site};
-pub use nn::backbone::{Backbone, BackboneConfig, BuildBackbone};
+pub use nn::backbone::{Backbone, BackboneConfig, BuildBackbone, FieldShape};
 pub use nn::mlp::{LevelMlpConfig, MlpConfig};
 pub use nn::ops::composed;
 pub use nn::optimizer::{Adam, Ema, Optimizer, Schedule};
@@ -91,8 +92,12 @@ pub use sampler::solver::{Solver, SolverKind, Step};
 pub use sampler::{Churn, Observer, Projection, Sampler, Target, Unobserved};
 
 // Data.
+pub use data::audit::{DataAudit, audit, audit_stride};
+pub use data::complete::complete;
 pub use data::config::{DataConfig, Normalise};
 pub use data::dataset::Dataset;
+pub use data::draft::HandMade;
+pub use data::fingerprint::Blocks;
 pub use data::folder::{DatasetFolder, Description, FieldEntry};
 pub use data::format;
 pub use data::generator::curve::Shape;
@@ -107,30 +112,35 @@ pub use data::writer::{Plan, Source, generate, write};
 
 // Configurations, models and training.
 pub use config::layers::{Layers, REDUCED, is_reduced};
-pub use config::presets::PRESETS;
+pub use config::presets::{FIELDS, PRESETS};
 pub use config::reference::{reference_page, schema_text};
 pub use config::{Config, DenoiserConfig, PreconditionKind, TrainConfig};
 pub use model::Model;
 pub use model::blueprint::{Blueprint, DataSpec};
+pub use model::event_file::{EVENT_FILE, EventWriter};
 pub use model::run_folder::{Metrics, RunFolder, RunInfo};
 pub use model::snapshot::Snapshot;
 pub use model::tensor_file::TensorFile;
 pub use model::trained::{Draw, Trained, snapshot_file};
 pub use train::Training;
 pub use train::run::run;
+pub use train::starter::{Start, Starter};
 
 // Evaluation.
 pub use evaluate::denoising_loss::{DenoisingLoss, DenoisingReport};
-pub use evaluate::explained::{Directions, Explained, ExplainedReport};
+pub use evaluate::explained::{Directions, Explained, ExplainedLevel, ExplainedReport};
 pub use evaluate::field_eval::{Bits, FieldEval, FieldResult};
-pub use evaluate::fields::{FieldComparison, FieldEvaluator, FieldMetrics, PerSample, ReferenceRow};
+pub use evaluate::fields::{FieldComparison, FieldEvaluator, FieldMetrics, FormulaResidual, PerSample, ReferenceRow};
 pub use evaluate::held_out::HeldOut;
 pub use evaluate::likelihood::{Integrator, Likelihood, LikelihoodReport, PROGRESS_PER_SAMPLE, Probes};
 pub use evaluate::metric::{METRICS, Sample, SampleMetric};
-pub use evaluate::paired::PairedRatio;
+pub use evaluate::misfit::{Misfit, misfit};
+pub use evaluate::neighbours::Nearest;
+pub use evaluate::paired::{PairedDifference, PairedRatio};
 pub use evaluate::parameter_interval::{Identification, ParameterInterval, ParameterIntervals};
 pub use evaluate::point_eval::{PointEval, Truth, cloud};
 pub use evaluate::points::{Cloud, PointMetrics};
+pub use evaluate::stored::{MadeOf, StoredFields, read_samples, read_stored, stored_file, write_samples, write_stored};
 pub use evaluate::wasserstein::{DistanceError, w1};
 
 /// Compiles and runs the code in the README.

@@ -1,7 +1,7 @@
 //! `.npy` arrays of `f4` and `f8` in C order, little-endian.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, Write};
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use npyz::{AutoSerialize, DType, NpyHeader, TypeChar, WriterBuilder};
@@ -44,6 +44,11 @@ impl Reader {
         let length = file.metadata().map_err(Error::io("read", path))?.len();
         let mut input = BufReader::with_capacity(1 << 16, file);
         let place = path.display();
+        let head = input.fill_buf().map_err(Error::io("read", path))?;
+        if let Some(other) = other_format(head) {
+            return Err(Error::input(&place, format!("expected a .npy array, found {other}"))
+                .hint("`softly data import` makes a dataset of it; `softly data describe` lists its arrays"));
+        }
         let header = NpyHeader::from_reader(&mut input).map_err(|e| {
             Error::input(&place, format!("expected a .npy array, found something else ({e})"))
                 .hint("save it with numpy.save")
@@ -89,6 +94,17 @@ impl Reader {
         }
         Ok(())
     }
+}
+
+/// The format of a file of arrays that begins with `head` and is no `.npy`, in words.
+fn other_format(head: &[u8]) -> Option<&'static str> {
+    let known: [(&[u8], &str); 4] = [
+        (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
+        (b"PK\x03\x04", "an .npz archive"),
+        (b"MATLAB 5.0", "a MATLAB file"),
+        (b"MATLAB 7.3", "a MATLAB file"),
+    ];
+    known.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, words)| *words)
 }
 
 /// The header of an `f4` array of the given shape, for files that are written piece by piece.

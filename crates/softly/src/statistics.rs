@@ -87,6 +87,11 @@ pub struct Statistics {
     pub max: f64,
 }
 
+/// Whether numbers of this mean and standard deviation differ by no more than single precision tells apart.
+pub fn is_constant(mean: f64, std: f64) -> bool {
+    std <= f64::from(f32::EPSILON) * mean.abs() || std < f64::from(f32::MIN_POSITIVE)
+}
+
 /// Running count, mean, sum of squared deviations and extremes.
 #[derive(Debug, Clone, Copy)]
 pub struct Moments {

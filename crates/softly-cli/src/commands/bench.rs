@@ -1,5 +1,6 @@
 //! `softly bench`: time and memory of the library's own training step, denoiser and sampler, on synthetic data.
 
+use std::collections::BTreeMap;
 use std::f64::consts::{SQRT_2, TAU};
 use std::time::Instant;
 
@@ -192,7 +193,8 @@ fn synthetic(config: &Config) -> Result<Dataset> {
     };
     let (train, valid) = (samples(Purpose::TrainData, SAMPLES), samples(Purpose::ValidData, 1));
     let fields = fields.into_iter().map(|f| f.name).collect();
-    Ok(Dataset { fields, grid, train, valid, generator: None, equation: None })
+    let (scalars, constants) = (Vec::new(), BTreeMap::new());
+    Ok(Dataset { fields, scalars, constants, grid, train, valid, generator: None, equation: None })
 }
 
 /// √2 cos(2π(a x + b y) + φ): one to two waves along each axis.

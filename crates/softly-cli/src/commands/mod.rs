@@ -5,7 +5,9 @@ mod data;
 mod denoise;
 mod distance;
 mod eval;
+mod export;
 mod info;
+mod init;
 mod presets;
 mod report;
 mod reproduce;
@@ -39,6 +41,7 @@ fn dispatch(command: Command, json: bool) -> Result<()> {
         Command::Reproduce(arguments) => reproduce::run(&arguments, json),
         Command::Presets { name, method, schema } => presets::run(name.as_deref(), method.as_deref(), schema, json),
         Command::Data { kind } => data::run(kind, json),
+        Command::Init(arguments) => init::run(&arguments, json),
         Command::Train { source, out, compute } => train::train(&source, &out, &compute.device, json),
         Command::Adapt { base, source, out, compute } => train::adapt(&base, &source, &out, &compute.device, json),
         Command::Sample { sampling, seeds, out } => sample::run(&sampling, seeds.as_deref(), &out, json),
@@ -47,7 +50,8 @@ fn dispatch(command: Command, json: bool) -> Result<()> {
             denoise::run(&model, &input, &sigma, &out, &compute.device, json)
         }
         Command::Residual { config, fields, axes, out } => residual::run(&config, &fields, &axes, out.as_deref()),
-        Command::Report { folders, out } => report::run(&folders, out.as_deref(), json),
+        Command::Report { folders, out, compute } => report::run(&folders, out.as_deref(), &compute.device, json),
+        Command::Export(arguments) => export::run(&arguments, json),
         Command::Solve { kind } => solve::run(kind, json),
         Command::Distance { kind: Distance::W1 { a, b } } => distance::w1_of(&a, &b),
         Command::Bench(arguments) => bench::run(&arguments, json),

@@ -29,6 +29,17 @@ pub fn run(sampling: &Sampling, seeds: Option<&str>, out: &Path, json: bool) -> 
         npy::write_f32(&path, &[indices.len(), data.grid.rows(), data.grid.cols()], of_channel)?;
         files.push(path);
     }
+    if !data.scalars.is_empty() {
+        // One number per sample and scalar: the mean over the grid.
+        let columns: Vec<usize> = (0..channels).filter(|&c| data.scalars.contains(&data.fields[c])).collect();
+        let mean = |sample: &[f64], c: usize| sample[c * nodes..(c + 1) * nodes].iter().sum::<f64>() / nodes as f64;
+        let means = values
+            .chunks_exact(channels * nodes)
+            .flat_map(|sample| columns.iter().map(move |&c| mean(sample, c) as f32));
+        let path = out.join("scalars.npy");
+        npy::write_f32(&path, &[indices.len(), columns.len()], means)?;
+        files.push(path);
+    }
     if data.grid.is_point() && channels == 2 {
         let path = out.join("points.npy");
         npy::write_f32(&path, &[indices.len(), 2], values.iter().map(|&v| v as f32))?;

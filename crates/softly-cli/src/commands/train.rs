@@ -4,10 +4,11 @@ use std::path::Path;
 
 use serde_json::json;
 use softly::error::Result;
+use softly::job::Reporter;
 use softly::{Dataset, Layers, RunFolder, Snapshot, Training, device, snapshot_file};
 
 use crate::arguments::Source;
-use crate::configuration::{configuration, run_info, with_method_and_settings};
+use crate::configuration::{configuration, is_own, run_info, with_method_and_settings};
 use crate::interrupt::{catch_interrupt, job};
 use crate::output::{print, print_json};
 use crate::progress::Bar;
@@ -32,9 +33,17 @@ pub fn adapt(base: &Path, source: &Source, out: &Path, device: &str, json: bool)
     if let Some(file) = &source.config {
         layers = layers.file(file)?;
     }
+    if is_own(source) {
+        layers = layers.over_field_defaults(&snapshot.blueprint.data.grid)?;
+    }
+    let location = source.config.as_ref().map_or(location, |file| file.display().to_string());
     let config = with_method_and_settings(layers, source)?.finish(&location)?;
     let dataset = Dataset::from_config(&config.data)?;
-    let training = Training::adapt(&snapshot, &file, &config, dataset, &device::by_name(device)?)?;
+    let compute = device::by_name(device)?;
+    let bar = Bar::new(0, "samples");
+    bar.status("measuring the denoiser's errors");
+    let training = Training::adapt_watched(&snapshot, &file, &config, dataset, &job(&compute, &bar))?;
+    bar.finish();
     run(training, out, device, json)
 }
 

@@ -1,7 +1,6 @@
 //! The toy study's table and page.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use softly::PointMetrics;
 use softly::error::Result;
@@ -10,7 +9,7 @@ use softly::npy::read_points;
 use softly::statistics::Summary;
 use softly_figures::axis::{Scale, Tick};
 use softly_figures::charts::{Axes, LineChart, Point, Series};
-use softly_figures::page::{Block, Cell, Origin, Page, PanelGrid, Section, Table, render};
+use softly_figures::page::{Block, Cell, Origin, Page, PanelGrid, Section, Table, duration, render};
 use softly_figures::scatter::Scatter;
 use softly_figures::svg::{Colours, Svg};
 
@@ -78,7 +77,7 @@ fn origin(study: &CircleStudy, table: &StudyTable) -> Origin {
         command: table.command.clone(),
         seeds: study.seeds.clone(),
         commit: table.commit.clone(),
-        time: Duration::from_secs_f64(table.cell_seconds.max(0.0)),
+        time: duration(table.cell_seconds),
     }
 }
 

@@ -65,7 +65,7 @@ pub fn coordinates(grid: &Grid) -> [Coordinate; 2] {
 }
 
 /// The values below which the given fractions of the finite `values` lie.
-fn quantiles<'a>(values: impl Iterator<Item = &'a f64>, fractions: [f64; 2]) -> [f64; 2] {
+pub(crate) fn quantiles<'a>(values: impl Iterator<Item = &'a f64>, fractions: [f64; 2]) -> [f64; 2] {
     let mut values: Vec<f64> = values.copied().filter(|v| v.is_finite()).collect();
     values.sort_unstable_by(f64::total_cmp);
     fractions.map(|q| values.get((q * values.len() as f64) as usize).copied().unwrap_or(f64::NAN))
@@ -135,7 +135,7 @@ pub fn residual_histogram(title: &str, sets: &[(&str, &[f64])], colours: &mut Co
     Histogram { title: title.to_owned(), x_label, x_scale: Scale::Log, sets }.svg()
 }
 
-fn series(curves: &[Curve], colours: &mut Colours) -> Vec<Series> {
+pub(crate) fn series(curves: &[Curve], colours: &mut Colours) -> Vec<Series> {
     let series = |(name, points): &Curve| Series {
         name: (*name).to_owned(),
         colour: colour_index(name, colours),

@@ -1,7 +1,6 @@
 //! Table and page of the studies of fields.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use softly::error::{Error, Result};
 use softly::files::write_text;
@@ -11,7 +10,7 @@ use softly::{Bits, DatasetFolder, FieldComparison, FieldMetrics, METRICS, Sample
 use softly_figures::axis::Scale;
 use softly_figures::charts::{Axes, LineChart, Point, Series, Spread};
 use softly_figures::field_grid::Quantity;
-use softly_figures::page::{Block, Cell, Origin, Page, Section, Table, render};
+use softly_figures::page::{Block, Cell, Origin, Page, Section, Table, duration, render};
 use softly_figures::svg::Colours;
 
 use crate::fields::ablation::Ablation;
@@ -72,7 +71,8 @@ impl<'a> Line<'a> {
 
     /// The texts of the line's columns after method and claim.
     fn columns(&self) -> Vec<String> {
-        let spread = self.mean(|r| Some(r.result.metrics.residual.summary.two_sd)).unwrap_or(f64::NAN);
+        let spread =
+            self.mean(|r| r.result.metrics.residual.map(|residual| residual.summary.two_sd)).unwrap_or(f64::NAN);
         let ratio = self
             .verdict
             .ratio
@@ -146,8 +146,9 @@ fn header(table: &FieldTable) -> Vec<String> {
 }
 
 /// The residual of a reference row.
-fn reference_text(residual: &OverSamples) -> String {
-    format!("{:.4} ± {:.4}", residual.summary.mean, residual.summary.two_sd)
+fn reference_text(residual: Option<&OverSamples>) -> String {
+    let text = |residual: &OverSamples| format!("{:.4} ± {:.4}", residual.summary.mean, residual.summary.two_sd);
+    residual.map_or_else(String::new, text)
 }
 
 /// The table as text.
@@ -159,7 +160,7 @@ pub fn text_table(study: &FieldStudy, table: &FieldTable) -> String {
             reference.name.clone(),
             String::new(),
             String::new(),
-            reference_text(&reference.metrics.residual),
+            reference_text(reference.metrics.residual.as_ref()),
         ]);
     }
     for line in Line::all(table) {
@@ -242,7 +243,7 @@ fn origin(study: &FieldStudy, table: &FieldTable) -> Origin {
         command: table.command.clone(),
         seeds: study.seeds.clone(),
         commit: table.commit.clone(),
-        time: Duration::from_secs_f64(table.cell_seconds.max(0.0)),
+        time: duration(table.cell_seconds),
     }
 }
 
@@ -252,7 +253,7 @@ fn table_of(study: &FieldStudy, table: &FieldTable, caption: &str, keep: impl Fn
         .references
         .iter()
         .map(|reference| {
-            let residual = Cell::number(reference_text(&reference.metrics.residual));
+            let residual = Cell::number(reference_text(reference.metrics.residual.as_ref()));
             let mut cells = vec![Cell::text(&*reference.name), Cell::text(""), Cell::text(""), residual];
             cells.resize_with(head.len(), Cell::default);
             cells
@@ -439,7 +440,7 @@ fn pictured<'a>(study: &FieldStudy, table: &'a FieldTable) -> Vec<&'a Row> {
         Some(_) => r.result.likelihood.is_some(),
         None => ends.contains(&r.claim) && r.method.trained().is_some_and(|m| PICTURED.contains(&m)),
     };
-    let finite = |r: &&Row| !diverged(table, r.result.metrics.residual.summary.mean);
+    let finite = |r: &&Row| !diverged(table, r.result.metrics.mean_residual());
     table.rows.iter().filter(|r| r.seed == study.seeds[0]).filter(shown).filter(finite).collect()
 }
 
@@ -505,7 +506,7 @@ fn against_claims(
         if diverged(table, line.verdict.residual) {
             return None;
         }
-        let each: Vec<f64> = line.rows.iter().map(|r| r.result.metrics.residual.summary.mean).collect();
+        let each: Vec<f64> = line.rows.iter().map(|r| r.result.metrics.mean_residual()).collect();
         let ends = each.iter().fold([f64::INFINITY, f64::NEG_INFINITY], |[a, b], &v| [a.min(v), b.max(v)]);
         Some([line.verdict.residual, ends[0], ends[1]])
     };
@@ -521,7 +522,7 @@ fn against_claims(
         levels,
         ..Axes::default()
     };
-    let levels = table.references.iter().map(|r| (r.name.clone(), r.metrics.residual.summary.mean)).collect();
+    let levels = table.references.iter().map(|r| (r.name.clone(), r.metrics.mean_residual())).collect();
     let residuals = axes("Residual of samples", "mean |R|, true parameters", Scale::Log, levels);
     let bits = axes("Negative log-likelihood", "bits/dim over vanilla's", Scale::Linear, Vec::new());
     vec![

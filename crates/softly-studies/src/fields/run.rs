@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
         let truth = config.truth.as_ref().or(data.equation.as_ref()).or(config.constraint.as_ref());
         let truth = truth.ok_or_else(|| Error::input("constraint", "the study's preset has none"))?;
         let (units, _) = data.units(&config.data);
-        let evaluator = FieldEvaluator::new(&data, truth, &units)?;
+        let evaluator = FieldEvaluator::new(&data, Some(truth), &units)?;
         let mut rows = Vec::new();
         for (cell, _) in &self.cells {
             for variant in &cell.variants {
@@ -184,7 +184,7 @@ impl<'a> Run<'a> {
             "{:22} {claim:12} seed {}: mean |R| {:.4} ({:.0} s)",
             row.method.to_string(),
             row.seed,
-            row.result.metrics.residual.summary.mean,
+            row.result.metrics.mean_residual(),
             row.result.seconds
         ));
     }

@@ -249,7 +249,7 @@ fn verdicts(equation: Equation, rows: &[Row]) -> Vec<Verdict> {
     let verdict = |line: Line<'_>| {
         let (method, claim) = line;
         let same = rows_of(rows, line);
-        let residual = same.iter().map(|r| r.result.metrics.residual.summary.mean).sum::<f64>() / same.len() as f64;
+        let residual = same.iter().map(|r| r.result.metrics.mean_residual()).sum::<f64>() / same.len() as f64;
         let ratio = if line == vanilla { None } else { residual_ratio(rows, line, vanilla) };
         let differences: Vec<f64> = pairs(rows, line, vanilla)
             .iter()

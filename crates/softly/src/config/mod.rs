@@ -1,6 +1,7 @@
 //! Configuration: everything that defines a run, checked as a whole.
 
 pub mod layers;
+pub(crate) mod paths;
 pub mod presets;
 pub mod reference;
 
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use crate::checks::{at_least_one, positive, within};
-use crate::constraint::config::ConstraintConfig;
+use crate::constraint::config::{ConstraintConfig, ParameterConfig};
 use crate::data::config::DataConfig;
 use crate::direction::config::ScdConfig;
 use crate::error::{Error, Result};
@@ -197,6 +198,25 @@ impl Config {
         self.check_parameters()?;
         let fields = self.constraint.as_ref().map_or(&[][..], |c| &c.fields);
         self.denoiser.scd.as_ref().map_or(Ok(()), |scd| scd.check(fields, self.objective.base_loss))
+    }
+
+    /// Lets every parameter of the constraint that is a number be learned from there, if `denoiser.scd.learn_parameters` asks for it.
+    fn learn_numbers(&mut self) -> Result<()> {
+        let Some(scd) = self.denoiser.scd.as_mut().filter(|scd| scd.learn_parameters) else { return Ok(()) };
+        scd.learn_parameters = false;
+        let mut learned = false;
+        for parameter in self.constraint.iter_mut().flat_map(|constraint| constraint.parameters.values_mut()) {
+            if let ParameterConfig::Number(number) = *parameter {
+                *parameter = ParameterConfig::Learn { learn: number };
+            }
+            learned |= parameter.is_learned();
+        }
+        if learned {
+            return Ok(());
+        }
+        let problem = "expected a parameter of the constraint that is a plain number, found none to learn";
+        Err(Error::input("denoiser.scd.learn_parameters", problem)
+            .hint("name the unknown number in the formula and give a first value: [constraint.parameters] nu = 0.01"))
     }
 
     fn check_precondition(&self) -> Result<()> {

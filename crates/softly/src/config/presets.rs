@@ -13,7 +13,11 @@ pub const PRESETS: &[(&str, &str)] = &[
     ("helmholtz-demo", include_str!("../../../../presets/helmholtz-demo.toml")),
     ("helmholtz-cpu", include_str!("../../../../presets/helmholtz-cpu.toml")),
     ("helmholtz-paper", include_str!("../../../../presets/helmholtz-paper.toml")),
+    (FIELDS, include_str!("../../../../presets/fields.toml")),
 ];
+
+/// The preset of fields on a grid that no other preset is named for.
+pub const FIELDS: &str = "fields";
 
 /// How a soft constraint is trained on a frozen denoiser unless a configuration says otherwise.
 pub(super) const ADAPTING: &str = "

@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use softly_pde::audit::{Claim, Equation};
 use softly_pde::derivative::Scheme;
 use softly_pde::formula::{self, Parameter, Symbols};
 use softly_pde::grid::Grid;
 use softly_pde::region::Region;
 use softly_pde::stencil::{Stencil, StencilError, default_schemes};
+use softly_pde::terms::mentions;
 
+use crate::checks;
 use crate::constraint::norm::Norm;
 use crate::constraint::parameters::{RuntimeParameters, Source};
 use crate::constraint::smooth_field::SmoothField;
@@ -66,6 +69,16 @@ pub struct ResidualConfig {
     /// A factor on this residual.
     #[serde(default = "one")]
     pub weight: f64,
+    /// What evaluations call it; by default its formula.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+impl ResidualConfig {
+    /// What evaluations call it.
+    pub fn title(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.formula)
+    }
 }
 
 fn one() -> f64 {
@@ -128,10 +141,33 @@ impl ConstraintConfig {
     pub fn residuals(&self) -> Vec<ResidualConfig> {
         match &self.residual {
             Residuals::One(formula) => {
-                vec![ResidualConfig { formula: formula.clone(), region: Region::All, weight: 1.0 }]
+                vec![ResidualConfig { formula: formula.clone(), region: Region::All, weight: 1.0, name: None }]
             }
             Residuals::Many(many) => many.clone(),
         }
+    }
+
+    /// The constraint with the numbers of data that its formulas use and that it does not explain itself: `scalars` of samples
+    /// are further fields, `constants` further parameters.
+    #[must_use]
+    pub fn with_numbers(&self, scalars: &[String], constants: &BTreeMap<String, f64>) -> Self {
+        let mut whole = self.clone();
+        let is_open =
+            |name: &String| !self.fields.contains(name) && !self.parameters.contains_key(name) && self.mentions(name);
+        whole.fields.extend(scalars.iter().filter(|name| is_open(name)).cloned());
+        let constants = constants.iter().filter(|(name, _)| is_open(name));
+        whole.parameters.extend(constants.map(|(name, value)| (name.clone(), ParameterConfig::Number(*value))));
+        whole
+    }
+
+    /// Whether `name` occurs in a formula.
+    fn mentions(&self, name: &str) -> bool {
+        let of_parameter = |parameter: &ParameterConfig| match parameter {
+            ParameterConfig::Formula(formula) => mentions(formula, name),
+            _ => false,
+        };
+        self.residuals().iter().any(|residual| mentions(&residual.formula, name))
+            || self.parameters.values().any(of_parameter)
     }
 
     /// How derivatives of the field `name` are taken along each axis of `grid`.
@@ -145,6 +181,41 @@ impl ConstraintConfig {
             Some(own) => own.schemes(grid, all).map_err(refused(&format!("stencils.{name}"))),
             None => Ok(all),
         }
+    }
+
+    /// The equations on `grid` in plain `f64`; a drawn number is its mean, a learned number or field its start.
+    pub fn claim(&self, grid: &Grid) -> Result<Claim> {
+        let (symbols, _) = self.symbols(grid)?;
+        let equations = self.residuals().into_iter().map(|r| Equation { formula: r.formula, region: r.region });
+        let mut claim = Claim {
+            grid: grid.clone(),
+            fields: self.fields.clone(),
+            equations: equations.collect(),
+            schemes: symbols.schemes,
+            field_schemes: symbols.field_schemes,
+            numbers: BTreeMap::new(),
+            formulas: BTreeMap::new(),
+            arrays: BTreeMap::new(),
+        };
+        for (name, parameter) in &self.parameters {
+            let name = name.clone();
+            match parameter {
+                ParameterConfig::Number(number)
+                | ParameterConfig::Normal { normal: [number, _] }
+                | ParameterConfig::Learn { learn: number }
+                | ParameterConfig::LearnField { learn: number, .. } => {
+                    claim.numbers.insert(name, *number);
+                }
+                ParameterConfig::Formula(text) => {
+                    claim.formulas.insert(name, text.clone());
+                }
+                ParameterConfig::File { file } => {
+                    let array = read_array(&name, file, grid)?;
+                    claim.arrays.insert(name, array.into());
+                }
+            }
+        }
+        Ok(claim)
     }
 
     /// What the names in the formulas mean on `grid`, and where run-time parameters get their values.
@@ -199,7 +270,11 @@ impl ConstraintConfig {
         if self.residuals().is_empty() {
             return Err(Error::input("constraint.residual", "no formula is given"));
         }
+        for parameter in self.parameters.keys() {
+            checks::name("constraint.parameters", parameter)?;
+        }
         for (i, name) in self.fields.iter().enumerate() {
+            checks::name("constraint.fields", name)?;
             if self.fields[..i].contains(name) {
                 return Err(Error::input("constraint.fields", format!("`{name}` is named twice")));
             }

@@ -49,7 +49,7 @@ pub struct SoftConstraint {
 
 pub(crate) struct Field {
     pub(crate) channel: usize,
-    mean: f64,
+    pub(crate) mean: f64,
     pub(crate) scale: f64,
 }
 
@@ -157,10 +157,20 @@ impl SoftConstraint {
         self.norm.of(&self.residuals(&x), self.nodes)
     }
 
-    /// √mean R² over the nodes that count, of every sample of `x` `[N, C, H, W]`; at least 1e-12, so that it has a logarithm.
-    pub fn rms(&self, x: &Tensor<4>) -> Tensor<1> {
-        let mean_square = Norm::HalfSquares.of(&self.residuals(x), self.nodes) * (2.0 / self.nodes as f64);
-        mean_square.clamp_min(1e-24).sqrt()
+    /// √mean R² over the nodes that count, of every sample of `x` `[N, C, H, W]` and every equation, `[N, E]`; at least 1e-12, so
+    /// that it has a logarithm.
+    pub fn rms(&self, x: &Tensor<4>) -> Tensor<2> {
+        let of_equation = |(part, residual): (&Part, Tensor<3>)| {
+            let (n, nodes) = (residual.dims()[0], part.nodes(&self.grid));
+            let mean_square = Norm::HalfSquares.of(&[residual], nodes) * (2.0 / nodes as f64);
+            mean_square.clamp_min(1e-24).sqrt().reshape([n, 1])
+        };
+        Tensor::cat(self.parts.iter().zip(self.residuals(x)).map(of_equation).collect(), 1)
+    }
+
+    /// Number of equations.
+    pub fn equations(&self) -> usize {
+        self.parts.len()
     }
 
     /// ‖R(x)‖ and ∇ log l_c(x) = −∇‖R(x)‖ with respect to the normalised `x`; `[N]` and `[N, C, H, W]`.
@@ -254,6 +264,14 @@ impl SoftConstraint {
         Tensor::cat(channels.into_iter().map(|c| c.unwrap_or_else(zeros)).collect(), 1)
     }
 
+    /// Whether residual `part` counts at each node, `[H, W]`.
+    pub(crate) fn counts(&self, part: usize) -> Vec<bool> {
+        match &self.parts[part].weights {
+            Some(weights) => weights.iter().map(|&weight| weight != 0.0).collect(),
+            None => vec![true; self.grid.len()],
+        }
+    }
+
     /// Every weighted residual value of one sample in f64; `fields` are physical, row-major, in the config's order.
     pub fn residual_values(&self, fields: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let algebra = F64Algebra::new(self.grid.clone());
@@ -285,6 +303,12 @@ impl SoftConstraint {
 }
 
 impl Part {
+    /// Nodes of `grid` where the part counts; 1 if there are none.
+    fn nodes(&self, grid: &Grid) -> usize {
+        let counting = |weights: &Arc<[f64]>| weights.iter().filter(|weight| **weight != 0.0).count().max(1);
+        self.weights.as_ref().map_or(grid.len(), counting)
+    }
+
     /// The part's output with the weight of every node, `[N, H, W]`.
     pub(crate) fn weighted(&self, algebra: &TensorAlgebra<'_>, output: &TensorValue, x: &Tensor<4>) -> Tensor<3> {
         let output = full(algebra.tensor(output), x);

@@ -1,4 +1,4 @@
-//! Smooth fields on a grid, as sums of cosines with a Gaussian prior: what a learned field of a constraint is made of.
+//! Smooth fields on a grid, as sums of waves with a Gaussian prior: what a learned field of a constraint is made of.
 
 use std::f64::consts::{PI, SQRT_2};
 
@@ -9,6 +9,7 @@ use softly_pde::grid::{AxisId, Grid};
 const NEGLIGIBLE: f64 = 0.01;
 
 /// The field start + Σ a_pq z_pq φ_pq with φ_pq = c_p c_q cos(π p (i + ½)/rows) cos(π q (j + ½)/cols), c_0 = 1 and c_p = √2.
+/// Along a periodic axis the waves are 1, √2 cos(2π i/n), √2 sin(2π i/n), √2 cos(4π i/n), … instead.
 ///
 /// For independent standard normal z it is a Gaussian field around the start with standard deviation `size` (on average over
 /// the nodes) and correlations of about exp(−r²/2 length²): a_pq ∝ exp(−length² ω²/4), the root of that covariance's
@@ -18,7 +19,7 @@ pub(crate) struct SmoothField {
     /// Waves along x and y.
     waves: [usize; 2],
     nodes: [usize; 2],
-    /// c_p cos(π p (i + ½)/rows) `[rows, p]` and its like `[q, cols]`.
+    /// The waves along x `[rows, p]` and along y `[q, cols]`.
     tables: [Vec<f64>; 2],
     /// a_pq, `[p, q]`.
     amplitudes: Vec<f64>,
@@ -29,17 +30,24 @@ impl SmoothField {
     pub fn new(grid: &Grid, start: f64, length: f64, size: f64) -> Self {
         let axes = AxisId::BOTH;
         let nodes = axes.map(|axis| grid.nodes(axis));
-        let frequency = |axis: AxisId, wave: usize| PI * wave as f64 / grid.length(axis).max(f64::MIN_POSITIVE);
+        let periodic = axes.map(|axis| grid.axes.get(axis as usize).is_some_and(|axis| axis.periodic));
+        let frequency = |axis: AxisId, wave: usize| {
+            let half_waves = if periodic[axis as usize] { 2 * wave.div_ceil(2) } else { wave };
+            PI * half_waves as f64 / grid.length(axis).max(f64::MIN_POSITIVE)
+        };
         let amplitude = |axis: AxisId, wave: usize| (-0.25 * (length * frequency(axis, wave)).powi(2)).exp();
         let waves = axes.map(|axis| {
             (1..grid.nodes(axis)).find(|&wave| amplitude(axis, wave) < NEGLIGIBLE).unwrap_or(grid.nodes(axis))
         });
-        let cosine = |axis: usize, wave: usize, node: usize| {
+        let value = |axis: usize, wave: usize, node: usize| {
+            if periodic[axis] {
+                return periodic_wave(wave, node, nodes[axis]);
+            }
             let factor = if wave == 0 { 1.0 } else { SQRT_2 };
             factor * (PI * wave as f64 * (node as f64 + 0.5) / nodes[axis] as f64).cos()
         };
-        let rows = (0..nodes[0]).flat_map(|i| (0..waves[0]).map(move |p| cosine(0, p, i))).collect();
-        let cols = (0..waves[1]).flat_map(|q| (0..nodes[1]).map(move |j| cosine(1, q, j))).collect();
+        let rows = (0..nodes[0]).flat_map(|i| (0..waves[0]).map(move |p| value(0, p, i))).collect();
+        let cols = (0..waves[1]).flat_map(|q| (0..nodes[1]).map(move |j| value(1, q, j))).collect();
         let mut amplitudes: Vec<f64> = (0..waves[0] * waves[1])
             .map(|pq| amplitude(AxisId::Rows, pq / waves[1]) * amplitude(AxisId::Cols, pq % waves[1]))
             .collect();
@@ -83,6 +91,15 @@ impl SmoothField {
     }
 }
 
+/// Wave `k` of 1, √2 cos(2π i/n), √2 sin(2π i/n), … at node i of n; its mean square is 1.
+fn periodic_wave(k: usize, i: usize, n: usize) -> f64 {
+    let angle = 2.0 * PI * k.div_ceil(2) as f64 * i as f64 / n as f64;
+    // The fastest cosine of an even number of nodes has no sine beside it.
+    let alone = k == 0 || (n.is_multiple_of(2) && k + 1 == n);
+    let wave = if k % 2 == 1 || k == 0 { angle.cos() } else { angle.sin() };
+    if alone { wave } else { SQRT_2 * wave }
+}
+
 #[cfg(test)]
 mod tests {
     use softly_pde::grid::Axis;
@@ -114,6 +131,33 @@ mod tests {
         let distance = 4.0 / 16.0;
         let expected = (-0.5 * (distance / 0.2_f64).powi(2)).exp();
         assert!((product / square - expected).abs() < 0.1, "{} against {expected}", product / square);
+    }
+
+    #[test]
+    fn along_a_periodic_axis_it_goes_on_where_it_begins() {
+        let grid = Grid { axes: vec![Axis::new("t", 16, 0.0, 1.0), Axis::new("x", 24, 0.0, 1.0).periodic()] };
+        let field = SmoothField::new(&grid, 0.0, 0.2, 1.0);
+        let (draws, n) = (400, field.coefficients());
+        // Mean squares of steps from node to node: across the seam of x they are like those inside, and all places vary alike.
+        let (mut seam, mut inside, mut first, mut middle) = (0.0, 0.0, 0.0, 0.0);
+        for draw in 0..draws {
+            let values = field.values(&Stream::new(3, Purpose::Metric, draw).normals(n));
+            for row in values.chunks_exact(24) {
+                seam += (row[0] - row[23]).powi(2);
+                inside += (row[12] - row[11]).powi(2);
+                first += row[0].powi(2);
+                middle += row[12].powi(2);
+            }
+        }
+        assert!((seam / inside - 1.0).abs() < 0.2, "{seam} against {inside}");
+        assert!((first / middle - 1.0).abs() < 0.2, "{first} against {middle}");
+        // The waves are orthonormal, so that the size is what was asked for.
+        for n in [7, 8] {
+            for (a, b) in (0..n).flat_map(|a| (0..n).map(move |b| (a, b))) {
+                let product = (0..n).map(|i| periodic_wave(a, i, n) * periodic_wave(b, i, n)).sum::<f64>() / n as f64;
+                assert!((product - f64::from(u8::from(a == b))).abs() < 1e-12, "{a} {b} of {n}");
+            }
+        }
     }
 
     #[test]

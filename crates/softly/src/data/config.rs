@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use softly_pde::grid::Grid;
 
 use crate::auto::NumberOrAuto;
 use crate::checks::{at_least_one, positive};
+use crate::data::folder::DatasetFolder;
 use crate::data::generator::GeneratorConfig;
 use crate::error::Result;
 
@@ -47,6 +49,15 @@ impl Default for DataConfig {
 }
 
 impl DataConfig {
+    /// The grid of the data; `None` if they are not named.
+    pub fn grid(&self) -> Result<Option<Grid>> {
+        match (&self.path, &self.generator) {
+            (Some(path), _) => Ok(Some(DatasetFolder::open(path)?.description.grid)),
+            (None, Some(generator)) => Ok(Some(generator.get().grid())),
+            (None, None) => Ok(None),
+        }
+    }
+
     /// Refuses settings that cannot work.
     pub fn check(&self) -> Result<()> {
         at_least_one("data.count", self.count as u64)?;

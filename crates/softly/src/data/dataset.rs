@@ -7,10 +7,12 @@ use softly_pde::grid::Grid;
 use crate::auto::NumberOrAuto;
 use crate::constraint::config::ConstraintConfig;
 use crate::data::config::{DataConfig, Normalise};
-use crate::data::folder::DatasetFolder;
+use crate::data::fingerprint::{BlockHasher, Blocks};
+use crate::data::folder::{DatasetFolder, SCALARS};
 use crate::data::generator::{GeneratorConfig, Reference, SampleMaker};
 use crate::data::split::Split;
 use crate::error::{Error, Result};
+use crate::memory;
 use crate::units::Units;
 
 /// Samples in physical units.
@@ -18,6 +20,10 @@ use crate::units::Units;
 pub struct Dataset {
     /// Names of the fields: the channels.
     pub fields: Vec<String>,
+    /// Names of the channels that are scalars of samples: constant over the grid.
+    pub scalars: Vec<String>,
+    /// Numbers that all samples share, which formulas may use by name.
+    pub constants: BTreeMap<String, f64>,
     /// The grid they live on.
     pub grid: Grid,
     /// Training samples, `[N, C, H, W]` row-major.
@@ -40,9 +46,14 @@ impl Dataset {
             return Err(Error::input("data", "expected `path` or `generator`, found neither")
                 .hint("name a dataset folder: --set data.path=DIR, or use a preset"));
         };
+        let samples = config.count as f64 + config.valid as f64;
+        let numbers = (generator.get().fields().len() * generator.get().grid().len()) as f64;
+        memory::check("data.count and data.valid", 4.0 * samples * numbers)?;
         let maker = SampleMaker::new(generator.get(), config.seed)?;
         Ok(Self {
             fields: generator.get().fields().into_iter().map(|f| f.name).collect(),
+            scalars: Vec::new(),
+            constants: BTreeMap::new(),
             grid: generator.get().grid(),
             train: maker.samples(Split::Train, 0..config.count)?.concat(),
             valid: maker.samples(Split::Valid, 0..config.valid)?.concat(),
@@ -64,6 +75,13 @@ impl Dataset {
             return Err(Error::input("data.generator", problem).hint("set it to what made the data"));
         }
         generator.reference(self)
+    }
+
+    /// A constraint in which the scalars of these data are fields and their constants are parameters, where its formulas use
+    /// them and it does not say otherwise.
+    #[must_use]
+    pub fn complete(&self, constraint: &ConstraintConfig) -> ConstraintConfig {
+        constraint.with_numbers(&self.scalars, &self.constants)
     }
 
     /// Numbers per sample.
@@ -105,13 +123,26 @@ impl Dataset {
         Ok(())
     }
 
-    /// A fingerprint of the samples.
+    /// The fingerprint of the samples, which a folder of them records.
     pub fn hash(&self) -> String {
-        let mut hasher = blake3::Hasher::new();
-        for value in self.train.iter().chain(&self.valid) {
-            hasher.update(&value.to_le_bytes());
+        let nodes = self.grid.len();
+        let is_scalar = |name: &String| self.scalars.contains(name);
+        let scalars: Vec<usize> = (0..self.fields.len()).filter(|&c| is_scalar(&self.fields[c])).collect();
+        let mut blocks = Blocks::new(nodes);
+        for (split, values) in Split::BOTH.into_iter().zip([&self.train, &self.valid]) {
+            let samples = || values.chunks_exact(self.sample_len());
+            for (channel, name) in self.fields.iter().enumerate().filter(|(_, name)| !is_scalar(name)) {
+                let mut hasher = BlockHasher::new(blocks.samples);
+                samples().for_each(|s| hasher.add_numbers(s[channel * nodes..(channel + 1) * nodes].iter().copied()));
+                blocks.insert(split, name, hasher.hashes());
+            }
+            if !scalars.is_empty() {
+                let mut hasher = BlockHasher::new(blocks.samples);
+                samples().for_each(|s| hasher.add_numbers(scalars.iter().map(|channel| s[channel * nodes])));
+                blocks.insert(split, SCALARS, hasher.hashes());
+            }
         }
-        hasher.finalize().to_hex().to_string()
+        blocks.hash()
     }
 
     /// The units of the network's channels and sigma_data, as `config` asks.

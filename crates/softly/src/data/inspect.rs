@@ -2,13 +2,15 @@
 
 use rayon::prelude::*;
 use serde::Serialize;
+use softly_pde::algebra::Value;
+use softly_pde::audit::Sample;
 
 use crate::constraint::SoftConstraint;
 use crate::constraint::config::ConstraintConfig;
 use crate::constraint::norm::ResidualSummary;
 use crate::data::folder::DatasetFolder;
 use crate::data::split::Split;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::statistics::{Moments, Statistics};
 use crate::units::Units;
@@ -28,6 +30,12 @@ pub struct SplitInspection {
     /// The residual of the samples, if there is a constraint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub residual: Option<ResidualSummary>,
+    /// √⟨R²⟩ of every equation and sample, `[equations][samples]`.
+    #[serde(skip)]
+    pub by_sample: Vec<Vec<f64>>,
+    /// The fields of the constraint of some samples, evenly spaced, see [`DataConstraint::keeping`].
+    #[serde(skip)]
+    pub kept: Vec<Sample>,
 }
 
 /// What there is to say about a field.
@@ -44,24 +52,48 @@ pub struct FieldInspection {
 /// A constraint on the fields of a dataset.
 pub struct DataConstraint {
     constraint: SoftConstraint,
+    formulas: Vec<String>,
     /// The dataset's channel of each field of the constraint.
     channels: Vec<usize>,
+    /// One of this many samples is kept.
+    every: Option<usize>,
 }
 
 impl DataConstraint {
     /// Compiles `config` for the fields and the grid of `folder`.
     pub fn new(config: &ConstraintConfig, folder: &DatasetFolder) -> Result<Self> {
         let names = folder.fields();
+        let config = &folder.complete(config);
         let constraint = SoftConstraint::new(config, &names, &folder.description.grid, &Units::identity(names.len()))?;
         // Compiling has found every one of them.
         let channels = config.fields.iter().filter_map(|name| names.iter().position(|n| n == name)).collect();
-        Ok(Self { constraint, channels })
+        let formulas = config.residuals().into_iter().map(|residual| residual.formula).collect();
+        Ok(Self { constraint, formulas, channels, every: None })
     }
 
-    /// Every residual value of a sample, whose fields are `[H, W]` each.
-    pub fn residual(&self, fields: &[Vec<f64>]) -> Vec<f64> {
-        let chosen: Vec<Vec<f64>> = self.channels.iter().map(|&c| fields[c].clone()).collect();
-        self.constraint.residual_values(&chosen).concat()
+    /// The constraint, one of `every` samples being kept for an audit.
+    #[must_use]
+    pub fn keeping(self, every: usize) -> Self {
+        Self { every: Some(every.max(1)), ..self }
+    }
+
+    /// The fields of the constraint in a sample whose fields are `[H, W]` each.
+    fn chosen(&self, fields: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        self.channels.iter().map(|&c| fields[c].clone()).collect()
+    }
+
+    /// Every residual value of a sample, whose fields are `[H, W]` each, by equation.
+    pub fn residuals(&self, fields: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        self.constraint.residual_values(&self.chosen(fields))
+    }
+
+    /// The error of a residual `value` that is not finite.
+    fn not_finite(&self, equation: usize, split: Split, sample: usize) -> Error {
+        let formula = self.formulas.get(equation).map_or("", String::as_str);
+        let problem =
+            format!("expected finite numbers, found others for `{formula}` in {} sample {sample}", split.name());
+        Error::input("constraint.residual", problem)
+            .hint("the formula divides by zero or takes a root or logarithm of a negative number there")
     }
 }
 
@@ -74,21 +106,44 @@ struct ResidualSums {
     count: usize,
 }
 
+impl ResidualSums {
+    fn of(values: &[f64]) -> Self {
+        Self {
+            absolute: values.iter().map(|v| v.abs()).sum(),
+            squares: values.iter().map(|v| v * v).sum(),
+            largest: values.iter().fold(0.0, |max, v| v.abs().max(max)),
+            count: values.len(),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.absolute += other.absolute;
+        self.squares += other.squares;
+        self.largest = self.largest.max(other.largest);
+        self.count += other.count;
+    }
+
+    fn summary(&self) -> ResidualSummary {
+        let n = self.count.max(1) as f64;
+        let (mean_abs, rms) = (self.absolute / n, (self.squares / n).sqrt());
+        ResidualSummary { mean_abs, rms, max_abs: self.largest, n: self.count }
+    }
+}
+
 /// What one sample adds.
 struct Share {
     moments: Vec<Moments>,
     histograms: Vec<Vec<u64>>,
-    residual: ResidualSums,
-    bytes: Vec<u8>,
+    /// Of each equation.
+    residuals: Vec<ResidualSums>,
 }
 
-/// Inspects the first `limit` samples of a split, feeding `hasher` with their numbers.
+/// Inspects the first `limit` samples of a split; blocks that are read whole are compared with their hashes.
 pub fn inspect(
     folder: &DatasetFolder,
     split: Split,
     limit: usize,
     constraint: Option<&DataConstraint>,
-    hasher: &mut blake3::Hasher,
     job: &Job<'_>,
 ) -> Result<SplitInspection> {
     let entries = &folder.description.fields;
@@ -97,21 +152,14 @@ pub fn inspect(
     let mut moments = vec![Moments::default(); entries.len()];
     let mut histograms = vec![vec![0; BARS]; entries.len()];
     let mut sums = ResidualSums::default();
+    let mut by_sample = vec![Vec::new(); constraint.map_or(0, |c| c.formulas.len())];
+    let mut kept = Vec::new();
     let share = |fields: &Vec<Vec<f64>>| {
-        let residual = constraint.map_or_else(ResidualSums::default, |c| {
-            let values = c.residual(fields);
-            ResidualSums {
-                absolute: values.iter().map(|v| v.abs()).sum(),
-                squares: values.iter().map(|v| v * v).sum(),
-                largest: values.iter().fold(0.0, |max, v| v.abs().max(max)),
-                count: values.len(),
-            }
-        });
+        let residuals = constraint.map_or_else(Vec::new, |c| c.residuals(fields));
         Share {
             moments: fields.iter().map(|field| Moments::of(field.iter().copied())).collect(),
             histograms: fields.iter().zip(entries).map(|(field, e)| histogram(field, e.statistics)).collect(),
-            residual,
-            bytes: fields.iter().flatten().flat_map(|&v| (v as f32).to_le_bytes()).collect(),
+            residuals: residuals.iter().map(|values| ResidualSums::of(values)).collect(),
         }
     };
     let mut done = 0;
@@ -122,24 +170,30 @@ pub fn inspect(
         {
             chunk.push(sample);
         }
-        done += chunk.len();
-        for share in chunk.par_iter().map(share).collect::<Vec<_>>() {
-            hasher.update(&share.bytes);
+        for (index, share) in chunk.par_iter().map(share).collect::<Vec<_>>().into_iter().enumerate() {
+            if let Some(constraint) = constraint {
+                if let Some(equation) = share.residuals.iter().position(|sums| !sums.absolute.is_finite()) {
+                    return Err(constraint.not_finite(equation, split, done + index));
+                }
+                if constraint.every.is_some_and(|every| (done + index).is_multiple_of(every)) {
+                    kept.push(constraint.chosen(&chunk[index]).into_iter().map(Value::from).collect());
+                }
+            }
+            for (sizes, residual) in by_sample.iter_mut().zip(&share.residuals) {
+                sizes.push(residual.summary().rms);
+                sums.add(residual);
+            }
             for (sum, new) in moments.iter_mut().zip(share.moments) {
                 *sum = sum.merged(new);
             }
             for (sum, new) in histograms.iter_mut().flatten().zip(share.histograms.iter().flatten()) {
                 *sum += new;
             }
-            sums.absolute += share.residual.absolute;
-            sums.squares += share.residual.squares;
-            sums.largest = sums.largest.max(share.residual.largest);
-            sums.count += share.residual.count;
         }
+        done += chunk.len();
         job.reporter.advance(chunk.len() as u64);
         job.go_on("")?;
     }
-    let n = sums.count.max(1) as f64;
     Ok(SplitInspection {
         count,
         fields: moments
@@ -147,12 +201,9 @@ pub fn inspect(
             .zip(histograms)
             .map(|(moments, histogram)| FieldInspection { statistics: moments.statistics(), histogram })
             .collect(),
-        residual: constraint.map(|_| ResidualSummary {
-            mean_abs: sums.absolute / n,
-            rms: (sums.squares / n).sqrt(),
-            max_abs: sums.largest,
-            n: sums.count,
-        }),
+        residual: constraint.map(|_| sums.summary()),
+        by_sample,
+        kept,
     })
 }
 

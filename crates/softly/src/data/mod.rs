@@ -1,7 +1,11 @@
 //! Data: samples of fields on a grid, their folders, and the generators that make them.
 
+pub mod audit;
+pub mod complete;
 pub mod config;
 pub mod dataset;
+pub mod draft;
+pub mod fingerprint;
 pub mod folder;
 pub mod format;
 pub mod generator;

@@ -4,6 +4,7 @@
 //! folder with that file is whole. `.partial/progress.toml` says what is being made and how many samples are safe, so
 //! that the same command goes on after an interruption, to the same bytes.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::Range;
@@ -16,11 +17,12 @@ use toml::Table;
 
 use crate::constraint::config::ConstraintConfig;
 use crate::data::config::DataConfig;
-use crate::data::folder::{DatasetFolder, Description, FORMAT, FieldEntry};
+use crate::data::fingerprint::{BlockHasher, Blocks, block_samples};
+use crate::data::folder::{DatasetFolder, Description, FORMAT, FieldEntry, SCALARS};
 use crate::data::generator::{FieldSpec, GeneratorConfig, SampleMaker};
 use crate::data::split::Split;
 use crate::error::{Error, Result};
-use crate::files::{make_folder, read_text, write_text};
+use crate::files::{is_vacant, make_folder, read_text, write_text};
 use crate::job::Job;
 use crate::npy;
 use crate::statistics::Moments;
@@ -42,7 +44,17 @@ pub trait Source: Sync {
     /// The equation that the samples obey, if it is known.
     fn equation(&self) -> Option<ConstraintConfig>;
 
-    /// Samples `range` of `split`, `[C, H, W]` each.
+    /// The scalars of a sample: numbers that are channels constant over the grid.
+    fn scalars(&self) -> Vec<FieldSpec> {
+        Vec::new()
+    }
+
+    /// Numbers that all samples share.
+    fn constants(&self) -> BTreeMap<String, f64> {
+        BTreeMap::new()
+    }
+
+    /// Samples `range` of `split`, each the fields `[C, H, W]`, then the scalars.
     fn samples(&self, split: Split, range: Range<usize>) -> Result<Vec<Vec<f32>>>;
 
     /// Samples that are best made at once: enough to keep every thread busy, few enough to stop soon and to fit twice into
@@ -107,6 +119,8 @@ struct Record {
     /// Finished samples that are safe, training ones first.
     done: usize,
     plan: Plan,
+    /// Hashes of the blocks of these samples by file, the last one perhaps of an incomplete block.
+    blocks: BTreeMap<String, Vec<String>>,
 }
 
 impl Plan {
@@ -190,24 +204,31 @@ pub fn write(source: &dyn Source, folder: &Path, job: &Job<'_>) -> Result<Datase
     if let Some(finished) = finished(plan, folder)? {
         return Ok(finished);
     }
-    let partial = folder.join(".partial");
     if folder.is_file() {
         return Err(Error::input(folder.display(), "expected a folder, found a file").hint("choose another --out"));
     }
-    if !partial.exists() && fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
+    if !folder.join(".partial").exists() && !is_vacant(folder) {
         return Err(Error::input(folder.display(), "this folder is not empty and holds no dataset")
             .hint("choose another --out"));
     }
+    write_beside(source, folder, job)
+}
+
+/// The same in a folder that holds other files, which stay; its `dataset.toml` is replaced when all else is there.
+pub(super) fn write_beside(source: &dyn Source, folder: &Path, job: &Job<'_>) -> Result<DatasetFolder> {
+    let plan = source.plan();
+    plan.check()?;
+    let partial = folder.join(".partial");
+    make_folder(folder)?;
     make_folder(&partial)?;
     let _lock = lock(folder, &partial)?;
     let record = partial.join("progress.toml");
-    let done = safe_samples(plan, folder, &partial, &record)?;
+    let before = earlier(plan, folder, &partial, &record)?;
     if !partial.join("dataset.toml").exists() {
-        let mut writing = Writing::open(source, &partial, done)?;
+        let mut writing = Writing::open(source, &partial, before)?;
         writing.save(&record)?;
         writing.run(&record, job)?;
-        let text = toml::to_string(&writing.description()).expect("a description is valid TOML");
-        write_text(&partial.join("dataset.toml"), &text)?;
+        write_description(&partial, &writing.description())?;
     }
     for name in ["train", "valid", "dataset.toml"] {
         let (from, to) = (partial.join(name), folder.join(name));
@@ -217,6 +238,12 @@ pub fn write(source: &dyn Source, folder: &Path, job: &Job<'_>) -> Result<Datase
     }
     fs::remove_dir_all(&partial).map_err(Error::io("remove", &partial))?;
     DatasetFolder::open(folder)
+}
+
+/// Writes the `dataset.toml` of a folder.
+pub(super) fn write_description(folder: &Path, description: &Description) -> Result<()> {
+    let text = toml::to_string(description).expect("a description is valid TOML");
+    write_text(&folder.join("dataset.toml"), &text)
 }
 
 /// Makes this process the only one that writes the dataset, until the file is dropped.
@@ -230,92 +257,117 @@ fn lock(folder: &Path, partial: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// How many samples an earlier call has made safe; refuses the remains of another plan.
-fn safe_samples(plan: &Plan, folder: &Path, partial: &Path, record: &Path) -> Result<usize> {
+/// What an earlier call has made safe; refuses the remains of another plan.
+fn earlier(plan: &Plan, folder: &Path, partial: &Path, record: &Path) -> Result<Option<Record>> {
     if !record.exists() {
-        return Ok(0);
+        return Ok(None);
     }
-    let found: Record = toml::from_str(&read_text(record)?)
-        .map_err(|e| Error::input(record.display(), e).hint(format!("remove {} to start again", partial.display())))?;
+    let found: Record = toml::from_str(&read_text(record)?).map_err(|e| {
+        Error::input(record.display(), e.to_string().trim_end())
+            .hint(format!("remove {} to start again", partial.display()))
+    })?;
     plan.refuse_other(&found.plan, folder, "an unfinished dataset")?;
-    Ok(found.done)
+    Ok(Some(found))
 }
 
-/// A sample as it is stored, and the moments of its fields.
+/// A sample as it is stored, and the moments of its channels.
 struct Sample {
-    /// `[C, H, W]`, `f4`.
+    /// The fields `[C, H, W]`, then the scalars, `f4`.
     bytes: Vec<u8>,
     moments: Vec<Moments>,
 }
 
 impl Sample {
-    fn new(values: &[f32], nodes: usize) -> Self {
+    /// The sample of `values`, of which all but `scalars` belong to fields of `nodes` numbers.
+    fn new(values: &[f32], nodes: usize, scalars: usize) -> Self {
         let mut bytes = vec![0; 4 * values.len()];
         for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
             *bytes = value.to_le_bytes();
         }
-        Self {
-            bytes,
-            moments: values.chunks(nodes).map(|field| Moments::of(field.iter().map(|&v| f64::from(v)))).collect(),
-        }
+        let (fields, scalars) = values.split_at(values.len() - scalars);
+        let moments = |values: &[f32]| Moments::of(values.iter().map(|&v| f64::from(v)));
+        Self { bytes, moments: fields.chunks(nodes).chain(scalars.chunks(1)).map(moments).collect() }
     }
+}
+
+/// An array file under way.
+struct Output {
+    /// Name inside the folder of its split.
+    name: String,
+    path: PathBuf,
+    file: File,
+    /// Where a sample's bytes lie in [`Sample::bytes`].
+    bytes: Range<usize>,
+    hasher: BlockHasher,
 }
 
 /// The array files of a dataset under way.
 struct Writing<'a> {
     source: &'a dyn Source,
     nodes: usize,
-    /// By split, then by field.
-    files: [Vec<(PathBuf, File)>; 2],
+    scalars: usize,
+    /// By split.
+    files: [Vec<Output>; 2],
     done: usize,
-    hasher: blake3::Hasher,
-    /// Of the training samples, by field.
+    /// Of the training samples, by channel.
     moments: Vec<Moments>,
 }
 
 impl<'a> Writing<'a> {
-    /// Opens the files in `partial` with the first `done` samples, or as many as are there.
-    fn open(source: &'a dyn Source, partial: &Path, done: usize) -> Result<Self> {
+    /// Opens the files in `partial` with the samples that `before` promises, or as many as are there.
+    fn open(source: &'a dyn Source, partial: &Path, before: Option<Record>) -> Result<Self> {
         let (plan, grid, fields) = (source.plan(), source.grid(), source.fields());
-        let nodes = grid.len();
-        let mut done = done.min(plan.total());
+        let (nodes, scalars) = (grid.len(), source.scalars().len());
+        let promised = before.as_ref().map_or(0, |record| record.done.min(plan.total()));
+        let mut done = promised;
+        let width = 4 * nodes;
+        let mut arrays: Vec<(String, Range<usize>)> =
+            fields.iter().enumerate().map(|(k, field)| (field.name.clone(), k * width..(k + 1) * width)).collect();
+        if scalars > 0 {
+            arrays.push((SCALARS.into(), fields.len() * width..fields.len() * width + 4 * scalars));
+        }
         let mut files = [Vec::new(), Vec::new()];
         for (split, files) in Split::BOTH.into_iter().zip(&mut files) {
             make_folder(&partial.join(split.name()))?;
-            let header = npy::header_f32(&[plan.count(split), grid.rows(), grid.cols()]);
-            for field in &fields {
-                let path = partial.join(split.name()).join(format!("{}.npy", field.name));
+            for (name, bytes) in arrays.clone() {
+                let count = plan.count(split);
+                let shape = if name == SCALARS { vec![count, scalars] } else { vec![count, grid.rows(), grid.cols()] };
+                let header = npy::header_f32(&shape);
+                let path = partial.join(split.name()).join(format!("{name}.npy"));
                 let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
                 let mut file = file.map_err(Error::io("write", &path))?;
                 file.write_all(&header).map_err(Error::io("write", &path))?;
                 let length = file.metadata().map_err(Error::io("write", &path))?.len();
-                let whole = ((length - header.len() as u64) / (4 * nodes as u64)) as usize;
+                let whole = (length - header.len() as u64) as usize / bytes.len();
                 let before = if split == Split::Train { 0 } else { plan.train };
-                if done > before && whole < plan.count(split) {
+                if done > before && whole < count {
                     done = done.min(before + whole);
                 }
-                files.push((path, file));
+                files.push(Output { name, path, file, bytes, hasher: BlockHasher::new(block_samples(nodes)) });
             }
         }
-        let moments = vec![Moments::default(); fields.len()];
-        let mut writing = Self { source, nodes, files, done: 0, hasher: blake3::Hasher::new(), moments };
+        let moments = vec![Moments::default(); fields.len() + scalars];
+        let mut writing = Self { source, nodes, scalars, files, done: 0, moments };
         writing.read_again(done)?;
+        if let Some(record) = before {
+            writing.check(&record, done == promised, partial)?;
+        }
         Ok(writing)
     }
 
-    /// Takes the first `done` samples into the hash and the statistics, and cuts off what lies behind them.
+    /// Takes the first `done` samples into the hashes and the statistics, and cuts off what lies behind them.
     fn read_again(&mut self, done: usize) -> Result<()> {
         while self.done < done {
             let (split, _) = self.source.plan().split_of(self.done);
             let mut values = Vec::with_capacity(self.moments.len() * self.nodes);
-            for (path, file) in &mut self.files[split as usize] {
-                let mut bytes = vec![0; 4 * self.nodes];
-                file.read_exact(&mut bytes).map_err(Error::io("read", path))?;
+            for output in &mut self.files[split as usize] {
+                let mut bytes = vec![0; output.bytes.len()];
+                output.file.read_exact(&mut bytes).map_err(Error::io("read", &output.path))?;
                 values.extend(bytes.as_chunks::<4>().0.iter().map(|&b| f32::from_le_bytes(b)));
             }
-            self.absorb(split, &Sample::new(&values, self.nodes));
+            self.absorb(split, &Sample::new(&values, self.nodes, self.scalars));
         }
-        for (path, file) in self.files.iter_mut().flatten() {
+        for Output { path, file, .. } in self.files.iter_mut().flatten() {
             let end = file.stream_position().map_err(Error::io("write", path))?;
             file.set_len(end).map_err(Error::io("write", path))?;
             file.seek(SeekFrom::Start(end)).map_err(Error::io("write", path))?;
@@ -323,10 +375,33 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
+    /// Refuses files whose samples are other ones than `record` promises; incomplete last blocks can be compared if `all`
+    /// promised samples are there.
+    fn check(&self, record: &Record, all: bool, partial: &Path) -> Result<()> {
+        for (split, output) in self.outputs() {
+            let promised = record.blocks.get(&key(split, output)).map_or(&[][..], Vec::as_slice);
+            let comparable = if all { usize::MAX } else { output.hasher.complete() };
+            let found = output.hasher.hashes();
+            let differs = |block: &usize| promised.get(*block) != Some(&found[*block]);
+            if let Some(block) = (0..found.len().min(comparable)).find(differs) {
+                return Err(output
+                    .hasher
+                    .mismatch(&output.path, block, "progress.toml")
+                    .hint(format!("the file is damaged: remove {} to start again", partial.display())));
+            }
+        }
+        Ok(())
+    }
+
+    /// The files with their splits.
+    fn outputs(&self) -> impl Iterator<Item = (Split, &Output)> {
+        Split::BOTH.into_iter().flat_map(|split| self.files[split as usize].iter().map(move |output| (split, output)))
+    }
+
     /// Makes and writes all samples that are left. While one thread writes a chunk the others make the next one: two of them
     /// are in memory.
     fn run(&mut self, record: &Path, job: &Job<'_>) -> Result<()> {
-        let (source, plan, nodes) = (self.source, self.source.plan(), self.nodes);
+        let (source, plan, nodes, scalars) = (self.source, self.source.plan(), self.nodes, self.scalars);
         job.reporter.begin(plan.total() as u64, self.done as u64);
         let mut safe = Instant::now();
         let chunk = source.chunk().max(1);
@@ -350,7 +425,7 @@ impl<'a> Writing<'a> {
                 },
                 || {
                     let samples = source.samples(split, first..last)?;
-                    Ok(samples.iter().map(|sample| Sample::new(sample, nodes)).collect())
+                    Ok(samples.iter().map(|sample| Sample::new(sample, nodes, scalars)).collect())
                 },
             );
             written?;
@@ -369,7 +444,9 @@ impl<'a> Writing<'a> {
     }
 
     fn absorb(&mut self, split: Split, sample: &Sample) {
-        self.hasher.update(&sample.bytes);
+        for output in &mut self.files[split as usize] {
+            output.hasher.add(&sample.bytes[output.bytes.clone()]);
+        }
         if split == Split::Train {
             for (sum, moments) in self.moments.iter_mut().zip(&sample.moments) {
                 *sum = sum.merged(*moments);
@@ -382,11 +459,9 @@ impl<'a> Writing<'a> {
         for sample in samples {
             self.absorb(split, sample);
         }
-        let width = 4 * self.nodes;
-        for (field, (path, file)) in self.files[split as usize].iter_mut().enumerate() {
+        for Output { path, file, bytes, .. } in &mut self.files[split as usize] {
             for sample in samples {
-                let bytes = &sample.bytes[field * width..(field + 1) * width];
-                file.write_all(bytes).map_err(Error::io("write", path))?;
+                file.write_all(&sample.bytes[bytes.clone()]).map_err(Error::io("write", path))?;
             }
         }
         Ok(())
@@ -394,32 +469,45 @@ impl<'a> Writing<'a> {
 
     /// Makes everything so far safe, then says so in the record.
     fn save(&self, record: &Path) -> Result<()> {
-        for (path, file) in self.files.iter().flatten() {
+        for Output { path, file, .. } in self.files.iter().flatten() {
             file.sync_data().map_err(Error::io("write", path))?;
         }
-        let text = toml::to_string(&Record { done: self.done, plan: self.source.plan().clone() });
+        let blocks = self.outputs().map(|(split, output)| (key(split, output), output.hasher.hashes())).collect();
+        let text = toml::to_string(&Record { done: self.done, plan: self.source.plan().clone(), blocks });
         write_text(record, &text.expect("a plan is valid TOML"))
     }
 
     fn description(&self) -> Description {
         let plan = self.source.plan();
-        let fields = self.source.fields().into_iter().zip(&self.moments).map(|(field, moments)| FieldEntry {
+        let fields = self.source.fields().into_iter().map(|field| (field, false));
+        let scalars = self.source.scalars().into_iter().map(|scalar| (scalar, true));
+        let fields = fields.chain(scalars).zip(&self.moments).map(|((field, scalar), moments)| FieldEntry {
             name: field.name,
             quantity: field.quantity,
             unit: field.unit,
+            scalar,
             statistics: moments.statistics(),
         });
+        let mut blocks = Blocks::new(self.nodes);
+        self.outputs().for_each(|(split, output)| blocks.insert(split, &output.name, output.hasher.hashes()));
         Description {
             format: FORMAT,
             train: plan.train,
             valid: plan.valid,
             seed: plan.seed,
-            hash: self.hasher.finalize().to_hex().to_string(),
+            hash: blocks.hash(),
+            constants: self.source.constants(),
             grid: self.source.grid(),
             fields: fields.collect(),
             generator: plan.generator.clone(),
             origin: plan.origin.clone(),
             equation: self.source.equation(),
+            blocks,
         }
     }
+}
+
+/// The name of a file in the record.
+fn key(split: Split, output: &Output) -> String {
+    format!("{}/{}", split.name(), output.name)
 }

@@ -39,15 +39,18 @@ pub struct Edm {
     backbone: Box<dyn Backbone>,
     sigma_data: f64,
     side_by_side: bool,
+    /// Whether training changes the weights.
+    trains: bool,
 }
 
 impl Edm {
     /// Wraps `backbone` for data of standard deviation `sigma_data`.
     pub fn new(backbone: Box<dyn Backbone>, sigma_data: f64) -> Self {
-        Self { backbone, sigma_data, side_by_side: false }
+        Self { backbone, sigma_data, side_by_side: false, trains: true }
     }
 
-    /// Runs parts of a batch side by side, one per thread; a sample's result does not depend on its batch.
+    /// Runs parts of a batch side by side, one per thread; a sample's result does not depend on its batch. Gradients of weights,
+    /// sums over a batch, would depend on its parts: weights under training see the whole of it.
     #[must_use]
     pub fn side_by_side(self, side_by_side: bool) -> Self {
         Self { side_by_side, ..self }
@@ -56,7 +59,7 @@ impl Edm {
     /// F `[N, C, H, W]` of scaled fields, one noise input per sample.
     fn forward(&self, x: Tensor<4>, noise: &[f64]) -> Tensor<4> {
         let n = noise.len();
-        let parts = if self.side_by_side { rayon::current_num_threads().min(n) } else { 1 };
+        let parts = if self.side_by_side && !self.trains { rayon::current_num_threads().min(n) } else { 1 };
         if parts < 2 {
             return self.backbone.forward(x, noise);
         }
@@ -70,7 +73,12 @@ impl Edm {
 
 impl Parameters for Edm {
     fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
-        self.backbone.visit(prefix, visit);
+        let mut trains = false;
+        self.backbone.visit(prefix, &mut |name, parameter| {
+            visit(name, parameter);
+            trains |= parameter.tracked();
+        });
+        self.trains = trains;
     }
 }
 

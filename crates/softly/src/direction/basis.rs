@@ -9,6 +9,7 @@ use softly_pde::grid::{Axis, AxisId, Grid, Placement};
 use softly_pde::matrix::Matrix;
 use softly_pde::region::Region;
 
+use crate::constraint::SoftConstraint;
 use crate::constraint::config::ConstraintConfig;
 use crate::error::Result;
 use crate::tensors::to_vec_f64;
@@ -133,21 +134,33 @@ impl Basis {
         Self { families, rows, cols }
     }
 
-    /// The basis for channels `channels` on `grid`, by what their fields do at the sides in `constraint`.
+    /// The basis for channels `channels` on `grid`, by what their fields do at the sides in `constraint`, whose formulas are
+    /// `formulas`.
     ///
-    /// A field whose equations all hold in the interior gets sines of the interior and its border's nodes by themselves; else
-    /// its stencil decides. Channels that the constraint does not know get cosines, which assume nothing.
-    pub fn of_data(constraint: &ConstraintConfig, channels: &[String], grid: &Grid) -> Result<Self> {
-        let interior = constraint.residuals().iter().all(|r| r.region == Region::Interior);
+    /// A field with an equation in the interior and none on the whole grid gets sines of the interior and its border's nodes by
+    /// themselves, which boundary conditions may act on; else its stencil decides. Channels that the constraint does not know
+    /// get cosines, which assume nothing.
+    pub fn of_data(
+        constraint: &SoftConstraint,
+        formulas: &ConstraintConfig,
+        channels: &[String],
+        grid: &Grid,
+    ) -> Result<Self> {
+        let regions: Vec<Region> = formulas.residuals().into_iter().map(|residual| residual.region).collect();
+        let holds = |slot: usize, region: &Region| {
+            let mut parts = constraint.parts.iter().zip(&regions);
+            parts.any(|(part, other)| other == region && part.program.uses(slot))
+        };
         let families = |name: &String| {
-            let known = constraint.fields.contains(name);
-            let schemes = constraint.schemes_of(name, grid)?;
+            let slot = formulas.fields.iter().position(|field| field == name);
+            let inner = slot.is_some_and(|slot| holds(slot, &Region::Interior) && !holds(slot, &Region::All));
+            let schemes = formulas.schemes_of(name, grid)?;
             Ok(AxisId::BOTH.map(|id| {
                 let axis = grid.axis(id);
                 match schemes[id as usize] {
                     _ if axis.periodic => Family::Fourier,
-                    _ if !known => Family::Cosine,
-                    _ if interior => Family::InnerSine,
+                    _ if slot.is_none() => Family::Cosine,
+                    _ if inner => Family::InnerSine,
                     scheme => Family::of_data(scheme, axis),
                 }
             }))
@@ -163,12 +176,6 @@ impl Basis {
     /// The families of a channel along rows and columns.
     pub fn families(&self, channel: usize) -> [Family; 2] {
         self.families[channel]
-    }
-
-    /// The basis of one channel alone.
-    #[must_use]
-    pub fn of_channel(&self, channel: usize) -> Self {
-        Self { families: vec![self.families[channel]], ..self.clone() }
     }
 
     /// The transform for tensors of the type and device of `like`.
@@ -219,6 +226,14 @@ pub(crate) fn eigenvalues(family: Family, scheme: Scheme, axis: &Axis) -> Vec<Op
     };
     let solved = if family == Family::InnerSine { n - 2 } else { n };
     (0..n).map(|k| (k < solved).then(|| eigenvalue(k))).collect()
+}
+
+/// ⟨f, g⟩² for every function f of `of` (row) and g of `other` (column) along n nodes, `[n, n]`: what a variance by functions of
+/// `other` is by functions of `of`. Both families are orthonormal.
+pub(crate) fn squared_overlaps(of: Family, other: Family, n: usize) -> Vec<f64> {
+    let (rows, columns) = (of.analysis(n), other.synthesis(n));
+    let overlap = |k: usize, l: usize| (0..n).map(|j| rows[k * n + j] * columns[j * n + l]).sum::<f64>();
+    (0..n * n).map(|i| overlap(i / n, i % n).powi(2)).collect()
 }
 
 /// The variance of every coefficient over batches of normalised samples, each `[M, C, H, W]` row-major → `[C, H, W]`.

@@ -12,6 +12,9 @@ use crate::direction::DirectionKind;
 use crate::direction::compliance::Compliance;
 use crate::error::{Error, Result, nearest};
 
+/// Most hidden units of γ's network.
+const MOST_HIDDEN: usize = 100_000;
+
 /// What γ's network looks at besides the noise level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -20,7 +23,7 @@ pub enum GammaInput {
     Noisy,
     /// The base denoiser's output.
     Denoised,
-    /// Two numbers instead of a field: ln rms R(D) and ln rms R(D) − ln σ. Cheap, and the same for every grid.
+    /// Two numbers per equation instead of a field: ln rms R(D) and ln rms R(D) − ln σ. Cheap, and the same for every grid.
     Features,
 }
 
@@ -36,15 +39,42 @@ pub enum GammaOutput {
     Pixel,
 }
 
+/// Fields that equations are solved for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected the name of a field, or a list of names such as [\"u\", \"v\"]")]
+pub enum SolveFor {
+    /// One field.
+    One(String),
+    /// Several fields, solved for at once.
+    Many(Vec<String>),
+}
+
+impl SolveFor {
+    /// The names of the fields.
+    pub fn names(&self) -> &[String] {
+        match self {
+            Self::One(name) => std::slice::from_ref(name),
+            Self::Many(names) => names,
+        }
+    }
+}
+
+impl From<&str> for SolveFor {
+    fn from(name: &str) -> Self {
+        Self::One(name.into())
+    }
+}
+
 /// The soft constraint's part of a denoiser, as configured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScdConfig {
     /// What the correction moves along; γ has a part for each.
     pub directions: Vec<DirectionKind>,
-    /// The field that the directions `newton` and `kalman` solve the equation for.
+    /// The field or fields that the direction `newton` solves the equations for. By default the field with the highest
+    /// derivatives in each equation, if there is one only.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub solve_for: Option<String>,
+    pub solve_for: Option<SolveFor>,
     /// How the direction `gradient` is scaled.
     pub scale: Scale,
     /// How `paper` and `plain` are damped at high noise.
@@ -63,6 +93,9 @@ pub struct ScdConfig {
     pub hidden: usize,
     /// Learning rate of γ's network and of learned parameters of the constraint, as a multiple of the run's.
     pub rate: f64,
+    /// Learn every parameter of the constraint that is a plain number, from that number on.
+    #[serde(skip_serializing_if = "is_default")]
+    pub learn_parameters: bool,
     /// How the direction `newton` solves.
     #[serde(skip_serializing_if = "is_default")]
     pub newton: NewtonConfig,
@@ -92,6 +125,7 @@ impl Default for ScdConfig {
             constant: None,
             hidden: 100,
             rate: 1.0,
+            learn_parameters: false,
             newton: NewtonConfig::default(),
             kalman: KalmanConfig::default(),
             detach: false,
@@ -104,8 +138,9 @@ impl Default for ScdConfig {
 impl ScdConfig {
     /// Refuses settings that cannot work with a constraint on `fields` and the base's own loss weighted by `base_loss`.
     pub fn check(&self, fields: &[String], base_loss: f64) -> Result<()> {
-        if self.hidden == 0 {
-            return Err(Error::input("denoiser.scd.hidden", "expected at least 1, found 0"));
+        if !(1..=MOST_HIDDEN).contains(&self.hidden) {
+            let problem = format!("expected 1 to {MOST_HIDDEN}, found {}", self.hidden);
+            return Err(Error::input("denoiser.scd.hidden", problem));
         }
         positive("denoiser.scd.rate", self.rate)?;
         if let NumberOrAuto::Number(lambda) = self.lambda
@@ -156,22 +191,23 @@ impl ScdConfig {
 
     fn check_solve_for(&self, fields: &[String]) -> Result<()> {
         let place = "denoiser.scd.solve_for";
-        let known = fields.join(", ");
-        match &self.solve_for {
-            Some(name) if !fields.contains(name) => {
-                let hint = nearest(name, fields.iter().map(String::as_str)).map(|n| format!("did you mean `{n}`?"));
-                let problem = format!("the constraint has no field `{name}`; it has {known}");
-                Err(Error::input(place, problem).hint(hint.unwrap_or_default()))
-            }
-            Some(_) => Ok(()),
-            None => match self.directions.iter().find(|kind| kind.needs().solve_for) {
-                Some(kind) => {
-                    let problem = format!("the direction `{}` needs a field to solve for", kind.name());
-                    Err(Error::input(place, problem).hint(format!("name one of {known}")))
-                }
-                None => Ok(()),
-            },
+        let Some(solve_for) = &self.solve_for else { return Ok(()) };
+        let names = solve_for.names();
+        if names.is_empty() {
+            return Err(Error::input(place, "expected at least one field, found none")
+                .hint(format!("name some of {}, or leave the key out", fields.join(", "))));
         }
+        for (i, name) in names.iter().enumerate() {
+            if !fields.contains(name) {
+                let hint = nearest(name, fields.iter().map(String::as_str)).map(|n| format!("did you mean `{n}`?"));
+                let problem = format!("the constraint has no field `{name}`; it has {}", fields.join(", "));
+                return Err(Error::input(place, problem).hint(hint.unwrap_or_default()));
+            }
+            if names[..i].contains(name) {
+                return Err(Error::input(place, format!("`{name}` is named twice")));
+            }
+        }
+        Ok(())
     }
 
     /// The parts of γ for the given `fields` by name: directions, and their fields where γ has weights per channel or node.
@@ -228,8 +264,8 @@ pub struct NewtonConfig {
     /// Krylov iterations. 12 solve Darcy's law at 64×64 nodes to 1 %, 4 at 16×16; an equation with constant coefficients
     /// needs one.
     pub iterations: usize,
-    /// How the direction differentiates the solved field. By default as the constraint does, but `mirror` in place of
-    /// `one-sided-2` at the sides: one-sided rows there make the system nearly singular.
+    /// How the direction differentiates the solved fields. By default as the constraint does, but for one field with one
+    /// equation `mirror` in place of `one-sided-2` at the sides: one-sided rows there make the system nearly singular.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stencil: Option<Stencil>,
     /// Physical values that other fields are kept above, smoothly: a permeability has to be positive. By default

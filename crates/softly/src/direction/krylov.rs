@@ -2,14 +2,16 @@
 
 use burn::tensor::Tensor;
 
-/// Σ over nodes, `[N, H, W]` → `[N, 1, 1]`.
-pub(crate) fn sum(x: Tensor<3>) -> Tensor<3> {
-    let [n, h, w] = x.dims();
-    x.reshape([n, h * w]).sum_dim(1).reshape([n, 1, 1])
+/// Σ over all numbers of a sample, `[N, …]` → `[N, 1, …]`.
+pub(crate) fn sum<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    let (n, size) = (x.dims()[0], x.dims()[1..].iter().product::<usize>());
+    let mut shape = [1; D];
+    shape[0] = n;
+    x.reshape([n, size]).sum_dim(1).reshape(shape)
 }
 
-/// Σ a b over nodes, `[N, H, W]` → `[N, 1, 1]`.
-pub(crate) fn dot(a: &Tensor<3>, b: &Tensor<3>) -> Tensor<3> {
+/// Σ a b over all numbers of a sample, `[N, …]` → `[N, 1, …]`.
+pub(crate) fn dot<const D: usize>(a: &Tensor<D>, b: &Tensor<D>) -> Tensor<D> {
     sum(a.clone() * b.clone())
 }
 
@@ -45,13 +47,13 @@ pub(crate) fn conjugate_residuals(
     solution
 }
 
-/// x with A x ≈ b by preconditioned conjugate gradients, A symmetric and positive; all `[N, H, W]`.
-pub(crate) fn conjugate_gradients(
-    right: Tensor<3>,
+/// x with A x ≈ b by preconditioned conjugate gradients, A symmetric and positive; all `[N, …]`.
+pub(crate) fn conjugate_gradients<const D: usize>(
+    right: Tensor<D>,
     iterations: usize,
-    apply: impl Fn(Tensor<3>) -> Tensor<3>,
-    precondition: impl Fn(Tensor<3>) -> Tensor<3>,
-) -> Tensor<3> {
+    apply: impl Fn(Tensor<D>) -> Tensor<D>,
+    precondition: impl Fn(Tensor<D>) -> Tensor<D>,
+) -> Tensor<D> {
     let mut residual = right;
     let mut solution = residual.zeros_like();
     let mut scaled = precondition(residual.clone());

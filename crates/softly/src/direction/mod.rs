@@ -4,8 +4,10 @@
 //! |---|---|---|
 //! | `gradient` | ∇log l_c(D), scaled | the paper's direction |
 //! | `spectral` | C_σ ∇log l_c(D) | the gradient seen through the data's covariance |
-//! | `newton` | −J_p⁻¹ R | solves the equation for one field |
+//! | `newton` | −J_p⁻¹ R | solves the equations for some fields |
 //! | `kalman` | −Σ Jᵀ (J Σ Jᵀ + V)⁻¹ (R − m) | the mean of the base's error given the equation |
+//!
+//! Every direction uses all equations of the constraint, each on its region.
 //!
 //! A new direction is one file here with an implementation of [`Direction`] and [`BuildDirection`], and one line in the list
 //! at the end of this file.
@@ -14,13 +16,18 @@ pub mod basis;
 pub mod compliance;
 pub mod config;
 mod equation;
+mod field_solve;
+mod floors;
 pub mod gradient;
 pub mod kalman;
 mod krylov;
 pub mod newton;
 pub mod spectral;
+mod stack;
 mod symbol;
+mod system_solve;
 mod trust;
+mod update;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,6 +72,11 @@ pub trait Direction: Send + Sync {
     /// Measurements on the training data, which `units` normalise, and on the denoiser `base` below the soft constraint.
     fn measure(&mut self, _base: &dyn Denoiser, _dataset: &Dataset, _units: &Units) {}
 
+    /// Samples that [`Direction::measure`] denoises, every one as often as it does: how long it will take.
+    fn samples_to_measure(&self, _dataset: &Dataset) -> usize {
+        0
+    }
+
     /// New measurements after learned parameters of the constraint have changed.
     fn update(&mut self) {}
 
@@ -97,7 +109,7 @@ pub struct Site<'a> {
 /// What a kind of direction asks for before it can be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Needs {
-    /// A field that the equation is solved for (`denoiser.scd.solve_for`).
+    /// Fields that the equations are solved for (`denoiser.scd.solve_for`), unless the equations say which.
     pub solve_for: bool,
     /// Fields on a grid: points have no neighbours.
     pub grid: bool,
@@ -161,7 +173,7 @@ directions! {
     Gradient, "gradient" => gradient::GradientDirection;
     /// The gradient seen through the data's own covariance.
     Spectral, "spectral" => spectral::SpectralDirection;
-    /// The step that solves the equation for one field.
+    /// The step that solves the equations for some fields.
     Newton, "newton" => newton::NewtonDirection;
     /// The mean of the base's error given the equation.
     Kalman, "kalman" => kalman::KalmanDirection;

@@ -44,7 +44,7 @@ impl BuildDirection for SpectralDirection {
     const NEEDS: Needs = Needs { solve_for: false, grid: true, trained_base: false };
 
     fn build(site: Site<'_>) -> Result<Self> {
-        let basis = Basis::of_data(site.formulas, site.fields, site.grid)?;
+        let basis = Basis::of_data(site.constraint, site.formulas, site.fields, site.grid)?;
         // White until it is measured or read from a file.
         let spectrum = vec![1.0; basis.shape().iter().product()];
         Ok(Self::new(site.constraint.clone(), basis, spectrum, site.device))

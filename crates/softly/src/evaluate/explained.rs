@@ -6,6 +6,7 @@
 
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
+use softly_pde::normal_equations::NormalEquations;
 
 use crate::config::Config;
 use crate::data::dataset::Dataset;
@@ -16,7 +17,6 @@ use crate::direction::{Direction, DirectionKind};
 use crate::error::{Error, Result};
 use crate::evaluate::denoising_loss::DenoisingLoss;
 use crate::evaluate::held_out::HeldOut;
-use crate::evaluate::normal_equations::NormalEquations;
 use crate::job::Job;
 use crate::model::Model;
 use crate::model::blueprint::Blueprint;
@@ -75,7 +75,7 @@ pub struct ExplainedReport {
 
 impl Directions {
     /// The directions of `scd`, then all others that can be built along the constraint of `model`, all measured on the base of
-    /// `model` and on the training data.
+    /// `model` and on the training data. A direction that needs fields to solve for can be built if they are named or clear.
     pub fn of(
         blueprint: &Blueprint,
         scd: &ScdConfig,
@@ -89,7 +89,9 @@ impl Directions {
         let mut kinds = scd.directions.clone();
         let possible = |kind: DirectionKind| {
             let needs = kind.needs();
-            !(needs.grid && blueprint.data.grid.is_point() || needs.solve_for && scd.solve_for.is_none())
+            let alone = || ScdConfig { directions: vec![kind], ..scd.clone() };
+            let clear = || blueprint.directions(&alone(), constraint, device).is_ok();
+            !(needs.grid && blueprint.data.grid.is_point()) && (!needs.solve_for || scd.solve_for.is_some() || clear())
         };
         for &kind in DirectionKind::ALL {
             if possible(kind) && !kinds.contains(&kind) {

@@ -17,6 +17,7 @@ use crate::evaluate::fields::{FieldEvaluator, FieldMetrics};
 use crate::evaluate::held_out::HeldOut;
 use crate::evaluate::likelihood::{Integrator, Likelihood, PROGRESS_PER_SAMPLE, Probes};
 use crate::job::{Job, Scaled};
+use crate::model::blueprint::DataSpec;
 use crate::model::trained::{Draw, Trained};
 use crate::objective::Weight;
 use crate::random::{Purpose, Stream};
@@ -77,7 +78,7 @@ pub struct FieldResult {
     /// γ on noisy held-out data, one list for each of [`ScdConfig::parts`](crate::direction::config::ScdConfig::parts).
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub gamma: Vec<Vec<AtLevel>>,
-    /// Mean |R| of the denoiser's estimate along the sampling path, with the true parameters.
+    /// Mean |R| of the denoiser's estimate along the sampling path, with the true parameters; empty where no equation is known.
     pub path: Vec<AtLevel>,
     /// Seconds of measuring.
     pub seconds: f64,
@@ -118,7 +119,9 @@ impl FieldEval {
         let start = Instant::now();
         let blueprint = &trained.blueprint;
         let indices: Vec<u64> = (0..self.samples as u64).collect();
-        let path = Path { truth: blueprint.truth()?, levels: Mutex::new(Vec::new()) };
+        let DataSpec { fields, grid, units, .. } = &blueprint.data;
+        let truth = evaluator.equation().map(|truth| SoftConstraint::new(truth, fields, grid, units)).transpose()?;
+        let path = Path { truth, levels: Mutex::new(Vec::new()) };
         let draw = Draw { seed: blueprint.config.train.seed, indices: &indices, batch: self.batch };
         // A step of a sample is two denoiser calls.
         let progress = Scaled::new(job.reporter, 2.0);

@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use softly_pde::region::Region;
 use softly_pde::spectrum::{RadialSpectrum, log_spectral_distance};
 
 use crate::constraint::SoftConstraint;
-use crate::constraint::config::ConstraintConfig;
+use crate::constraint::config::{ConstraintConfig, ResidualConfig};
 use crate::data::dataset::Dataset;
 use crate::error::{Error, Result};
-use crate::evaluate::neighbours::nearest_distances;
+use crate::evaluate::neighbours::{Nearest, nearest, nearest_distances};
 use crate::statistics::Summary;
 
 use crate::data::generator::Reference;
@@ -29,8 +30,9 @@ pub struct FieldMetrics {
     pub count: usize,
     /// Samples with a value or residual that is not finite: counted here and left out of all else.
     pub not_finite: usize,
-    /// Mean |R| over the nodes, all formulas of the true constraint together.
-    pub residual: OverSamples,
+    /// Mean |R| over the nodes, all formulas of the true constraint together; absent where no equation is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub residual: Option<OverSamples>,
     /// Mean |R| of each formula over its nodes.
     pub formulas: Vec<FormulaResidual>,
     /// Distance from the true solver's solution.
@@ -47,13 +49,37 @@ pub struct FieldMetrics {
     pub others: BTreeMap<String, OverSamples>,
 }
 
+impl FieldMetrics {
+    /// Mean |R| over nodes and samples; not a number where no equation is known.
+    pub fn mean_residual(&self) -> f64 {
+        self.residual.map_or(f64::NAN, |residual| residual.summary.mean)
+    }
+}
+
 /// The residual of one formula.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FormulaResidual {
+    /// The name of the equation, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// The formula.
     pub formula: String,
+    /// The nodes where it counts.
+    #[serde(default)]
+    pub region: Region,
     /// Mean |R| over its nodes.
     pub residual: OverSamples,
+}
+
+impl FormulaResidual {
+    /// The name or else the formula, and the region if it is not the whole grid.
+    pub fn title(&self) -> String {
+        match (&self.name, &self.region) {
+            (Some(name), _) => name.clone(),
+            (None, Region::All) => self.formula.clone(),
+            (None, region) => format!("{} on {region}", self.formula),
+        }
+    }
 }
 
 /// Sampled solutions against the solutions of the data's own solver for the sampled coefficients.
@@ -136,15 +162,35 @@ pub struct ReferenceRow {
 pub struct FieldEvaluator<'a> {
     data: &'a Dataset,
     units: Units,
-    truth: SoftConstraint,
-    /// The data's channel of each field of the constraint.
-    channels: Vec<usize>,
-    formulas: Vec<String>,
+    equation: Option<Equation>,
     reference: Option<Box<dyn Reference>>,
     spectrum: RadialSpectrum,
     /// Each field of the held-out data.
     held_out: Vec<SetStatistics>,
     held_out_neighbours: OverSamples,
+}
+
+/// The equation that residuals are taken of.
+struct Equation {
+    config: ConstraintConfig,
+    compiled: SoftConstraint,
+    /// The data's channel of each field of the constraint.
+    channels: Vec<usize>,
+    residuals: Vec<ResidualConfig>,
+}
+
+impl Equation {
+    fn new(config: &ConstraintConfig, data: &Dataset) -> Result<Self> {
+        let compiled = SoftConstraint::new(config, &data.fields, &data.grid, &Units::identity(data.fields.len()))?;
+        // Compiling has found every one of them.
+        let channels = config.fields.iter().filter_map(|name| data.fields.iter().position(|f| f == name)).collect();
+        Ok(Self { config: config.clone(), compiled, channels, residuals: config.residuals() })
+    }
+
+    /// The fields `[H, W]` of a sample in the constraint's order.
+    fn constrained(&self, fields: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        self.channels.iter().map(|&c| fields[c].clone()).collect()
+    }
 }
 
 /// One field of one sample.
@@ -162,7 +208,7 @@ struct SetStatistics {
 
 /// What one sample adds.
 struct Measured {
-    /// Σ|R| and number of values of each formula.
+    /// Σ|R| and number of values of each formula; none where no equation is known.
     residuals: Vec<(f64, usize)>,
     /// Of all [`METRICS`], in their order.
     others: Vec<Option<f64>>,
@@ -172,29 +218,25 @@ struct Measured {
 }
 
 impl Measured {
-    fn residual(&self) -> f64 {
+    fn residual(&self) -> Option<f64> {
         let (sum, count) = self.residuals.iter().fold((0.0, 0), |(s, c), (sum, count)| (s + sum, c + count));
-        sum / count as f64
+        (!self.residuals.is_empty()).then(|| sum / count as f64)
     }
 }
 
 impl<'a> FieldEvaluator<'a> {
-    /// Measures against `data`, the constraint `truth` and the solver that made the data, if there is one. Distances between
-    /// samples are taken in `units`.
-    pub fn new(data: &'a Dataset, truth: &ConstraintConfig, units: &Units) -> Result<Self> {
+    /// Measures against `data`, the constraint `truth` if it is known, and the solver that made the data, if there is one.
+    /// Distances between samples are taken in `units`.
+    pub fn new(data: &'a Dataset, truth: Option<&ConstraintConfig>, units: &Units) -> Result<Self> {
         data.check()?;
-        let identity = Units::identity(data.fields.len());
-        let compiled = SoftConstraint::new(truth, &data.fields, &data.grid, &identity)?;
-        // Compiling has found every one of them.
-        let channels = truth.fields.iter().filter_map(|name| data.fields.iter().position(|f| f == name)).collect();
+        let truth = truth.map(|truth| data.complete(truth));
+        let truth = truth.as_ref();
         let spectrum = RadialSpectrum::new(&data.grid).map_err(|e| Error::input("data", e))?;
         let distances = nearest_distances(&data.valid, &data.train, data.grid.len(), units);
         let mut evaluator = Self {
             data,
             units: units.clone(),
-            truth: compiled,
-            channels,
-            formulas: truth.residuals().into_iter().map(|r| r.formula).collect(),
+            equation: truth.map(|truth| Equation::new(truth, data)).transpose()?,
             reference: data.reference()?,
             spectrum,
             held_out: Vec::new(),
@@ -202,6 +244,11 @@ impl<'a> FieldEvaluator<'a> {
         };
         evaluator.held_out = evaluator.set_statistics(&evaluator.statistics(&data.valid));
         Ok(evaluator)
+    }
+
+    /// The equation that residuals are taken of, if one is known.
+    pub fn equation(&self) -> Option<&ConstraintConfig> {
+        self.equation.as_ref().map(|equation| &equation.config)
     }
 
     /// Measures `samples` in physical units, `[N, C, H, W]` row-major.
@@ -217,20 +264,22 @@ impl<'a> FieldEvaluator<'a> {
         let finite = measured.iter().zip(samples.chunks_exact(length)).filter(|(m, _)| m.is_some());
         let finite: Vec<f32> = finite.flat_map(|(_, s)| s.iter().map(|&v| v.into() as f32)).collect();
         let per_sample = PerSample {
-            residual: measured.iter().map(|m| m.as_ref().map(Measured::residual)).collect(),
+            residual: measured.iter().map(|m| m.as_ref()?.residual()).collect(),
             solver_error: measured.iter().map(|m| m.as_ref()?.solver_error).collect(),
         };
         let measured: Vec<Measured> = measured.into_iter().flatten().collect();
         let count = measured.len();
         let over = |pick: &dyn Fn(&Measured) -> Option<f64>| OverSamples::of(measured.iter().filter_map(pick));
         let distances = nearest_distances(&finite, &self.data.train, self.data.grid.len(), &self.units);
-        let (Some(residual), Some(neighbours)) = (over(&|m| Some(m.residual())), OverSamples::of(distances)) else {
+        let Some(neighbours) = OverSamples::of(distances) else {
             return Err(Error::input("samples", format!("none of the {total} samples is finite"))
                 .hint("lower the guidance scale, or train longer"));
         };
-        let formula = |(k, text): (usize, &String)| {
+        let equations = self.equation.as_ref().map_or(&[][..], |equation| &equation.residuals);
+        let formula = |(k, equation): (usize, &ResidualConfig)| {
             let mean = |m: &Measured| m.residuals.get(k).map(|(sum, count)| sum / *count as f64);
-            Some(FormulaResidual { formula: text.clone(), residual: over(&mean)? })
+            let ResidualConfig { formula, region, name, .. } = equation.clone();
+            Some(FormulaResidual { name, formula, region, residual: over(&mean)? })
         };
         let other = |(k, metric): (usize, &&dyn SampleMetric)| {
             Some((metric.name().to_string(), over(&|m: &Measured| m.others[k])?))
@@ -240,8 +289,8 @@ impl<'a> FieldEvaluator<'a> {
         Ok(FieldMetrics {
             count,
             not_finite: total - count,
-            residual,
-            formulas: self.formulas.iter().enumerate().filter_map(formula).collect(),
+            residual: over(&Measured::residual),
+            formulas: equations.iter().enumerate().filter_map(formula).collect(),
             solver: self.reference.as_ref().map(|_| SolverComparison {
                 error: over(&|m| m.solver_error),
                 unsolved: measured.iter().filter(|m| m.solver_error.is_none()).count(),
@@ -284,19 +333,20 @@ impl<'a> FieldEvaluator<'a> {
     }
 
     /// The true residual of one sample `[C, H, W]` at every node, one `[H, W]` per formula; not a number where a formula
-    /// does not count.
+    /// does not count. None where no equation is known.
     pub fn residual_maps<T: Copy + Into<f64>>(&self, sample: &[T]) -> Vec<Vec<f64>> {
-        self.truth.residual_maps(&self.constrained(&self.split(sample)))
+        let of = |equation: &Equation| equation.compiled.residual_maps(&equation.constrained(&self.split(sample)));
+        self.equation.as_ref().map_or_else(Vec::new, of)
+    }
+
+    /// The nearest training sample of each of `samples` `[N, C, H, W]`, in physical units.
+    pub fn nearest(&self, samples: &[f32]) -> Vec<Nearest> {
+        nearest(samples, &self.data.train, self.data.grid.len(), &self.units)
     }
 
     /// The fields of a sample `[C, H, W]`.
     fn split<T: Copy + Into<f64>>(&self, sample: &[T]) -> Vec<Vec<f64>> {
         sample.chunks_exact(self.data.grid.len()).map(|f| f.iter().map(|&v| v.into()).collect()).collect()
-    }
-
-    /// The fields in the constraint's order.
-    fn constrained(&self, fields: &[Vec<f64>]) -> Vec<Vec<f64>> {
-        self.channels.iter().map(|&c| fields[c].clone()).collect()
     }
 
     /// Measures one sample; `None` if it is not finite.
@@ -305,7 +355,8 @@ impl<'a> FieldEvaluator<'a> {
         if !fields.iter().flatten().all(|v| v.is_finite()) {
             return None;
         }
-        let residuals = self.truth.residual_values(&self.constrained(&fields));
+        let values = |equation: &Equation| equation.compiled.residual_values(&equation.constrained(&fields));
+        let residuals = self.equation.as_ref().map_or_else(Vec::new, values);
         let sums = residuals.iter().map(|r| (r.iter().map(|v| v.abs()).sum::<f64>(), r.len())).collect();
         let reference = self.reference.as_deref();
         let comparison = reference.map(|reference| reference.compare(&fields));
@@ -317,7 +368,7 @@ impl<'a> FieldEvaluator<'a> {
             lifted: comparison.map_or(0, |c| c.lifted),
             statistics: fields.iter().map(|field| self.field_statistics(field)).collect(),
         };
-        measured.residual().is_finite().then_some(measured)
+        measured.residual().is_none_or(f64::is_finite).then_some(measured)
     }
 
     fn field_statistics(&self, field: &[f64]) -> FieldStatistics {

@@ -12,12 +12,26 @@ const BLOCK: usize = 256;
 /// Squared distances from products in single precision are off by less than this fraction of the squared lengths.
 const SLACK: f64 = 1e-5;
 
-/// Root of the mean square difference, in normalised units, between each of `points` `[N, C, H, W]` and the nearest of
-/// `candidates` `[M, C, H, W]`, `[N]`; both are physical, with `nodes` = H · W. Infinite without candidates.
+/// The nearest of some candidates.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Nearest {
+    /// Root of the mean square difference, in normalised units; infinite without candidates.
+    pub distance: f64,
+    /// Which candidate it is.
+    pub index: usize,
+}
+
+/// The distance of each of `points` to the nearest of `candidates`, `[N]`, see [`nearest`].
+pub fn nearest_distances(points: &[f32], candidates: &[f32], nodes: usize, units: &Units) -> Vec<f64> {
+    nearest(points, candidates, nodes, units).into_iter().map(|nearest| nearest.distance).collect()
+}
+
+/// For each of `points` `[N, C, H, W]` the nearest of `candidates` `[M, C, H, W]`, `[N]`; both are physical, with
+/// `nodes` = H · W.
 ///
 /// A matrix product per block, `|a − b|² = |a|² + |b|² − 2 a·b`, tells which candidates can be nearest at all; those
 /// are compared in double precision, so that a copy has distance 0.
-pub fn nearest_distances(points: &[f32], candidates: &[f32], nodes: usize, units: &Units) -> Vec<f64> {
+pub fn nearest(points: &[f32], candidates: &[f32], nodes: usize, units: &Units) -> Vec<Nearest> {
     let length = nodes * units.mean.len();
     let normalised = |values: &[f32], range: std::ops::Range<usize>| {
         Dataset::batch(values, &range.collect::<Vec<_>>(), length, nodes, units)
@@ -25,7 +39,8 @@ pub fn nearest_distances(points: &[f32], candidates: &[f32], nodes: usize, units
     let (n, m) = (points.len() / length, candidates.len() / length);
     let points = normalised(points, 0..n);
     let squares: Vec<f64> = points.par_chunks_exact(length).map(square).collect();
-    let mut best = vec![f64::INFINITY; n];
+    // Squared distances for now.
+    let mut best = vec![Nearest { distance: f64::INFINITY, index: 0 }; n];
     let mut products = vec![0.0; n * BLOCK];
     for start in (0..m).step_by(BLOCK) {
         let block = normalised(candidates, start..m.min(start + BLOCK));
@@ -36,14 +51,18 @@ pub fn nearest_distances(points: &[f32], candidates: &[f32], nodes: usize, units
         best.par_iter_mut().zip(products.par_chunks_exact(count)).enumerate().for_each(|(i, (best, row))| {
             let rough = |j: usize| squares[i] + block_squares[j] - 2.0 * f64::from(row[j]);
             let slack = |j: usize| SLACK * (squares[i] + block_squares[j]);
-            let nearest = (0..count).map(|j| rough(j) + slack(j)).fold(*best, f64::min);
+            let nearest = (0..count).map(|j| rough(j) + slack(j)).fold(best.distance, f64::min);
             for j in (0..count).filter(|&j| rough(j) - slack(j) <= nearest) {
                 let pairs = points[i * length..].iter().zip(&block[j * length..(j + 1) * length]);
-                *best = best.min(pairs.map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum());
+                let distance: f64 = pairs.map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum();
+                if distance < best.distance {
+                    *best = Nearest { distance, index: start + j };
+                }
             }
         });
     }
-    best.iter().map(|square| (square / length as f64).sqrt()).collect()
+    let root = |best: Nearest| Nearest { distance: (best.distance / length as f64).sqrt(), ..best };
+    best.into_iter().map(root).collect()
 }
 
 fn square(values: &[f32]) -> f64 {
@@ -67,6 +86,8 @@ mod tests {
         // Exact copies among the points, in the first and in a later block.
         points[20..30].copy_from_slice(&candidates[30..40]);
         points[50..60].copy_from_slice(&candidates[5550..5560]);
+        let which = nearest(&points, &candidates, nodes, &units);
+        assert_eq!((which[2].index, which[5].index), (3, 555));
         let found = nearest_distances(&points, &candidates, nodes, &units);
         assert_eq!((found[2], found[5]), (0.0, 0.0));
         for (a, found) in points.chunks_exact(10).zip(found) {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::random::{Purpose, Stream};
-use crate::statistics::quantile;
+use crate::statistics::{Summary, quantile};
 
 /// Bootstrap draws behind an interval.
 pub const DRAWS: u64 = 2000;
@@ -93,6 +93,36 @@ impl PairedRatio {
     }
 }
 
+/// The first method's mean less the second's, over the same data.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PairedDifference {
+    /// Mean difference.
+    pub mean: f64,
+    /// Its standard error.
+    pub error: f64,
+    /// Pairs.
+    pub pairs: usize,
+}
+
+impl PairedDifference {
+    /// Compares `first` and `second` `[n]`, pair by pair; `None` for fewer than two pairs.
+    pub fn new(first: &[f64], second: &[f64]) -> Option<Self> {
+        let differences: Vec<f64> = first.iter().zip(second).map(|(a, b)| a - b).collect();
+        let summary = Summary::of(&differences);
+        let error = 0.5 * summary.two_sd / (summary.n as f64).sqrt();
+        (summary.n > 1 && summary.mean.is_finite()).then_some(Self { mean: summary.mean, error, pairs: summary.n })
+    }
+
+    /// What two standard errors say of the first method's mean: `lower`, `higher` or `not clearly different`.
+    pub fn relation(&self) -> &'static str {
+        match self.mean {
+            mean if mean + 2.0 * self.error < 0.0 => "lower",
+            mean if mean - 2.0 * self.error > 0.0 => "higher",
+            _ => "not clearly different",
+        }
+    }
+}
+
 /// Means of the first and the second values.
 fn means<'a>(pairs: impl ExactSizeIterator<Item = &'a [f64; 2]>) -> [f64; 2] {
     let n = pairs.len() as f64;
@@ -146,6 +176,16 @@ mod tests {
         assert_eq!(PairedRatio::new(&[(&first[1..2], &second[1..2])], 1), None);
         assert_eq!(PairedRatio::new(&[(&[Some(1.0)], &[Some(0.0)])], 1), None);
         assert_eq!(PairedRatio::new(&[], 1), None);
+    }
+
+    #[test]
+    fn differences_are_taken_pair_by_pair() {
+        // Differences 1, 2, 3 whatever is common: mean 2, standard deviation 1.
+        let found = PairedDifference::new(&[101.0, -8.0, 3.0], &[100.0, -10.0, 0.0]).unwrap();
+        assert_eq!((found.mean, found.pairs, found.relation()), (2.0, 3, "higher"));
+        assert!((found.error - 1.0 / 3.0_f64.sqrt()).abs() < 1e-15);
+        assert_eq!(PairedDifference::new(&[1.0, 0.0], &[0.0, 1.0]).unwrap().relation(), "not clearly different");
+        assert_eq!(PairedDifference::new(&[1.0], &[0.0]), None);
     }
 
     #[test]

@@ -15,11 +15,11 @@ use burn::tensor::Device;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use softly_pde::algebra::Value;
+use softly_pde::normal_equations::NormalEquations;
 
 use crate::denoiser::Estimates;
 use crate::error::{Error, Result};
 use crate::evaluate::held_out::HeldOut;
-use crate::evaluate::normal_equations::NormalEquations;
 use crate::evaluate::paired::DRAWS;
 use crate::job::{Job, NOTHING_WRITTEN};
 use crate::model::Model;

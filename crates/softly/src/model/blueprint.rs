@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
-use softly_pde::grid::Grid;
+use softly_pde::grid::{AxisId, Grid};
 
 use crate::auto::NumberOrAuto;
 use crate::config::Config;
@@ -18,11 +18,14 @@ use crate::direction::config::ScdConfig;
 use crate::direction::gradient::automatic_lambda;
 use crate::direction::{Direction, Site};
 use crate::error::{Error, Result};
+use crate::memory;
 use crate::model::Model;
+use crate::nn::backbone::FieldShape;
 use crate::objective::noise::NoiseDist;
 use crate::random::{Purpose, Stream};
 use crate::soft::SoftlyConstrained;
 use crate::soft::gamma::Gamma;
+use crate::statistics::is_constant;
 use crate::units::Units;
 
 /// What a model needs to know of its data.
@@ -30,6 +33,12 @@ use crate::units::Units;
 pub struct DataSpec {
     /// Names of the channels.
     pub fields: Vec<String>,
+    /// Names of the channels that are scalars of samples: constant over the grid.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scalars: Vec<String>,
+    /// Fingerprint of the data; empty if it is not known.
+    #[serde(default)]
+    pub hash: String,
     /// The grid they live on.
     pub grid: Grid,
     /// Physical units of the channels.
@@ -40,11 +49,25 @@ pub struct DataSpec {
 }
 
 impl DataSpec {
+    /// The description as snapshots have it.
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a description is valid JSON")
+    }
+
     /// Shape of a sample, `[C, H, W]`.
     pub fn shape(&self) -> [usize; 3] {
         [self.fields.len(), self.grid.rows(), self.grid.cols()]
     }
+
+    /// The fields as networks know them: their shape, and which axes are periodic.
+    fn field_shape(&self) -> FieldShape {
+        let periodic = AxisId::BOTH.map(|axis| self.grid.axes.get(axis as usize).is_some_and(|axis| axis.periodic));
+        FieldShape { size: self.shape(), periodic }
+    }
 }
+
+/// The value, its gradient, two moments and an average, each a single-precision number, and a copy on its way.
+const BYTES_PER_WEIGHT: f64 = 24.0;
 
 /// A configuration in which nothing is left to be found out, with its data's description: enough to build the model.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,10 +88,23 @@ impl Blueprint {
             // Samplers end at sigma_min, so that is the lowest noise worth training on.
             min.get_or_insert(config.sampler.sigma_min);
         }
-        let data =
-            DataSpec { fields: dataset.fields.clone(), grid: dataset.grid.clone(), units, floors: dataset.floors() };
+        check_units(&dataset.fields, &units, sigma_data)?;
+        let data = DataSpec {
+            fields: dataset.fields.clone(),
+            scalars: dataset.scalars.clone(),
+            hash: dataset.hash(),
+            grid: dataset.grid.clone(),
+            units,
+            floors: dataset.floors(),
+        };
         config.truth = config.truth.or_else(|| dataset.equation.clone());
+        for equation in [&mut config.constraint, &mut config.truth].into_iter().flatten() {
+            *equation = dataset.complete(equation);
+        }
+        // The dataset's own equation has not been seen by anyone before.
+        config.check()?;
         let mut blueprint = Self { config, data };
+        blueprint.truth()?;
         let automatic = blueprint.config.denoiser.scd.as_ref().is_some_and(|scd| scd.lambda == NumberOrAuto::AUTO);
         if automatic
             && let Some(constraint) = blueprint.constraint()?
@@ -99,9 +135,13 @@ impl Blueprint {
         // A network from elsewhere does not name its fields or say what their units were.
         let nameless = known.fields.iter().enumerate().all(|(i, name)| *name == format!("field{i}"));
         let same_fields = data.fields == known.fields || (nameless && data.fields.len() == known.fields.len());
-        if !same_fields || [data.grid.rows(), data.grid.cols()] != [known.grid.rows(), known.grid.cols()] {
+        let [ours, theirs] = [data, known].map(DataSpec::field_shape);
+        if !same_fields || ours.size != theirs.size || (!nameless && ours.periodic != theirs.periodic) {
             let describe = |spec: &DataSpec| {
-                format!("{} on {} × {} nodes", spec.fields.join(", "), spec.grid.rows(), spec.grid.cols())
+                let periodic = spec.grid.axes.iter().filter(|axis| axis.periodic).map(|axis| axis.name.as_str());
+                let periodic = periodic.collect::<Vec<_>>().join(" and ");
+                let periodic = if periodic.is_empty() { periodic } else { format!(", periodic along {periodic}") };
+                format!("{} on {} × {} nodes{periodic}", spec.fields.join(", "), spec.grid.rows(), spec.grid.cols())
             };
             let problem = format!("the snapshot knows {}, the data are {}", describe(known), describe(data));
             return Err(Error::input("data", problem).hint("adapt with data like those that it was trained on"));
@@ -154,13 +194,13 @@ impl Blueprint {
         let config = &self.config;
         let mut stream = Stream::new(config.train.seed, Purpose::Weights, 0);
         let settings = config.denoiser.backbone.get();
-        let backbone = settings.build(self.data.shape(), &mut stream, device)?;
+        memory::check("denoiser.backbone", BYTES_PER_WEIGHT * settings.footprint(self.data.shape()).weights)?;
+        let backbone = settings.build(self.data.field_shape(), &mut stream, device)?;
         if let Some(levels) = config.ddpm_levels() {
             // A network of single levels has a row for each; any other gets EDM's smooth noise input.
             let label = if settings.levels().is_some() { Label::Index } else { Label::LogSigma };
             return Ok(Box::new(Ddpm::new(backbone, levels, label)));
         }
-        // In training, under autodiff, shares of a batch are cut before.
         let lanes = settings.is_large() && *device == Device::flex();
         Ok(Box::new(Edm::new(backbone, self.sigma_data()).side_by_side(lanes)))
     }
@@ -177,7 +217,7 @@ impl Blueprint {
         constraint.visit("", &mut |_, parameter| parameter.set_rate(parameter.rate() * scd.rate));
         let directions = self.directions(scd, constraint, device)?;
         let mut stream = Stream::new(self.config.train.seed, Purpose::Weights, 1);
-        let gamma = Gamma::new(scd, &directions, self.data.shape(), &mut stream, device)?;
+        let gamma = Gamma::new(scd, &directions, constraint.equations(), self.data.shape(), &mut stream, device)?;
         // Detaching is for training: guidance and likelihood differentiate the denoiser as it is.
         let training = device.is_autodiff();
         let scd = ScdConfig { detach: scd.detach && training, detach_base: scd.detach_base && training, ..scd.clone() };
@@ -191,9 +231,27 @@ impl Blueprint {
         constraint: &Arc<SoftConstraint>,
         device: &Device,
     ) -> Result<Vec<Box<dyn Direction>>> {
-        let DataSpec { fields, grid, units, floors } = &self.data;
+        let DataSpec { fields, grid, units, floors, .. } = &self.data;
         let formulas = self.config.constraint.as_ref().expect("there is a compiled constraint");
         let site = Site { constraint, formulas, fields, grid, units, floors, settings: scd, device };
         scd.directions.iter().map(|kind| kind.build(site)).collect()
     }
+}
+
+/// Refuses fields that do not vary: no scale makes them the size of others.
+fn check_units(fields: &[String], units: &Units, sigma_data: f64) -> Result<()> {
+    let constant = |c: &usize| is_constant(units.mean[*c], units.scale[*c] * sigma_data);
+    if !units.is_identity()
+        && let Some(c) = (0..fields.len()).find(constant)
+    {
+        let problem = format!("expected values that vary, found {} in all training samples", units.mean[c]);
+        return Err(Error::input(format!("train data, field `{}`", fields[c]), problem).hint(
+            "leave the field out of the dataset, and write the number in the equation; single precision does not tell \
+             apart what differs by less than 1e-7 of its size or by less than 1e-38",
+        ));
+    }
+    if sigma_data.is_nan() || sigma_data <= 0.0 {
+        return Err(Error::input("train data", "expected values that vary, found the same number everywhere"));
+    }
+    Ok(())
 }

@@ -52,6 +52,8 @@ pub fn snapshot(mut file: TensorFile, path: &Path) -> Result<Snapshot> {
         fields: (0..fields).map(|i| format!("field{i}")).collect(),
         grid: Grid::unit(resolution, resolution),
         units: Units::identity(fields),
+        scalars: Vec::new(),
+        hash: String::new(),
         floors: BTreeMap::new(),
     };
     Ok(Snapshot { blueprint: Blueprint { config, data }, step: 0, weights: file.tensors })

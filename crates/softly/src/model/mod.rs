@@ -2,6 +2,7 @@
 
 pub mod blueprint;
 pub mod edm2_file;
+pub mod event_file;
 pub mod run_folder;
 pub mod snapshot;
 pub mod tensor_file;

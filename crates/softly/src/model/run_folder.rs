@@ -3,11 +3,16 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::files::{read_text, write_text};
+
+/// How long a training that is just stopping is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The files of a run folder.
 #[derive(Debug, Clone)]
@@ -63,6 +68,16 @@ impl RunFolder {
         text.lines().rev().find_map(|line| serde_json::from_str::<Metrics>(line).ok()).map_or(0, |m| m.step)
     }
 
+    /// Every line of `metrics.jsonl`; none before the first.
+    pub fn read_metrics(&self) -> Result<Vec<Metrics>> {
+        let file = self.metrics();
+        let text = if file.exists() { read_text(&file)? } else { String::new() };
+        let damaged = |e: serde_json::Error| Error::input(file.display(), format!("is damaged: {e}"));
+        // A line that is just being written has no end yet.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| serde_json::from_str(line).map_err(damaged)).collect()
+    }
+
     /// Reads `run.json`.
     pub fn read_info(&self) -> Result<RunInfo> {
         serde_json::from_str(&read_text(&self.info())?)
@@ -74,12 +89,18 @@ impl RunFolder {
         write_text(&self.info(), &(serde_json::to_string_pretty(info).expect("text is valid JSON") + "\n"))
     }
 
-    /// Makes this process the only one that trains here, until the file is dropped or the process ends, however it ends:
-    /// a study that was killed may have left a training behind.
+    /// Makes this process the only one that trains here, until the file is dropped or the process ends, however it ends. A
+    /// training that is just stopping is waited for.
     pub(crate) fn lock(&self) -> Result<File> {
         let path = self.log();
         let file = OpenOptions::new().create(true).append(true).open(&path).map_err(Error::io("write", &path))?;
-        match file.try_lock() {
+        let deadline = Instant::now() + PATIENCE;
+        let mut attempt = file.try_lock();
+        while matches!(attempt, Err(TryLockError::WouldBlock)) && Instant::now() < deadline {
+            sleep(Duration::from_millis(50));
+            attempt = file.try_lock();
+        }
+        match attempt {
             Err(TryLockError::WouldBlock) => {
                 Err(Error::input(self.path.display(), "another process is training in this folder")
                     .hint("wait until it is done, or stop it; then run the same command again"))

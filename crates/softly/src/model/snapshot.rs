@@ -6,6 +6,7 @@ use std::path::Path;
 use burn::tensor::Device;
 
 use crate::auto::NumberOrAuto;
+use crate::checks::name;
 use crate::config::Config;
 use crate::config::layers::Layers;
 use crate::direction::DirectionKind;
@@ -14,6 +15,11 @@ use crate::model::blueprint::{Blueprint, DataSpec};
 use crate::model::tensor_file::{NamedTensor, TensorFile};
 use crate::model::{Model, edm2_file};
 use crate::nn::parameter::Parameters;
+
+/// The folder of a file.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
+}
 
 /// Whether no `auto` is left.
 fn is_resolved(config: &Config) -> bool {
@@ -33,13 +39,13 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Writes the snapshot.
+    /// Writes the snapshot. Paths in its configuration lead from its folder, as those of a configuration file do.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let data = serde_json::to_string(&self.blueprint.data).expect("a description is valid JSON");
+        let config = self.blueprint.config.clone().for_folder(folder_of(path));
         let metadata = HashMap::from([
             ("version".to_string(), env!("CARGO_PKG_VERSION").to_string()),
-            ("config".to_string(), self.blueprint.config.to_toml()),
-            ("data".to_string(), data),
+            ("config".to_string(), config.to_toml()),
+            ("data".to_string(), self.blueprint.data.to_json()),
             ("step".to_string(), self.step.to_string()),
         ]);
         TensorFile { metadata, tensors: self.weights.clone() }.write(path)
@@ -54,10 +60,14 @@ impl Snapshot {
         let file = file.ours(path)?;
         let location = path.display().to_string();
         let config = Layers::new().text(file.text("config", path)?, &location)?.finish(&location)?;
+        let config = config.of_folder(folder_of(path));
         let data: DataSpec = serde_json::from_str(file.text("data", path)?).map_err(|e| {
             Error::input(&location, format!("the header's data description is broken: {e}"))
                 .hint("the file is damaged, or another version wrote it: train again")
         })?;
+        for field in &data.fields {
+            name(&location, field)?;
+        }
         let step = file.text("step", path)?.parse().unwrap_or(0);
         // What a written snapshot always has, and what building the model relies on.
         let n = data.fields.len();
@@ -92,6 +102,7 @@ impl Snapshot {
                 "`auto` is found out in training: expected a number for data.sigma_data and denoiser.scd.lambda";
             return Err(Error::input("--set", problem));
         }
+        self.refuse_another_law(&config, &location)?;
         if let Some(scd) = &config.denoiser.scd {
             let left_out = DirectionKind::ALL.iter().filter(|kind| !scd.directions.contains(kind));
             let forgotten = left_out.map(|kind| kind.name()).chain(scd.constant.as_ref().map(|_| "gamma"));
@@ -100,6 +111,18 @@ impl Snapshot {
         }
         self.blueprint.config = config;
         Ok(())
+    }
+
+    /// Refuses another constraint than the one that γ, learned parameters and measured covariances belong to.
+    fn refuse_another_law(&self, config: &Config, location: &str) -> Result<()> {
+        let before = &self.blueprint.config;
+        if before.denoiser.scd.is_none() || config.denoiser.scd.is_none() || before.constraint == config.constraint {
+            return Ok(());
+        }
+        let problem = format!("{location} was trained with its own constraint: weights and measurements belong to it");
+        Err(Error::input("constraint", problem).hint(
+            "put another one on the denoiser below it with `softly adapt`; metrics are taken under `[truth]`, which may be set",
+        ))
     }
 
     /// Gives the base denoiser of `model` these weights and freezes it; `location` names the snapshot in errors.

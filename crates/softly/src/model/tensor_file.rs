@@ -85,9 +85,10 @@ impl TensorFile {
     /// The file with its metadata unpacked as [`TensorFile::write`] packed them, and its checksum compared.
     pub(super) fn ours(mut self, path: &Path) -> Result<Self> {
         let text = self.metadata.get("softly").ok_or_else(|| damaged(path, "found no softly header".into()))?;
-        // Files of before there were checksums have none.
-        let (text, expected) = text.split_once('\n').map_or((text.as_str(), None), |(text, sum)| (text, Some(sum)));
-        if expected.is_some_and(|expected| expected != checksum(text, &self.tensors)) {
+        let Some((text, expected)) = text.split_once('\n') else {
+            return Err(damaged(path, "found a header without a checksum".into()));
+        };
+        if expected != checksum(text, &self.tensors) {
             return Err(damaged(path, "found contents that do not match their checksum".into()));
         }
         self.metadata =

@@ -1,7 +1,6 @@
 //! Trained models: loading them, changing their settings, drawing samples from them.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::tensor::{Device, Tensor};
 use rayon::prelude::*;
@@ -9,12 +8,20 @@ use rayon::prelude::*;
 use crate::direction::config::{Scale, ScdConfig};
 use crate::error::{Error, Result};
 use crate::job::{Job, NOTHING_WRITTEN};
+use crate::memory;
 use crate::model::Model;
 use crate::model::blueprint::Blueprint;
 use crate::model::run_folder::RunFolder;
 use crate::model::snapshot::Snapshot;
 use crate::sampler::{Observer, Unobserved};
 use crate::tensors::to_vec_f64;
+
+/// A number of a sample: in its batch, and once more when all batches are joined, `f64`.
+const BYTES_PER_NUMBER: f64 = 16.0;
+
+/// One in so many of the activations that a training step keeps is held at once by a denoiser call: a low guess, so
+/// that only what cannot fit is refused.
+const LAYERS_AT_ONCE: f64 = 8.0;
 
 /// A trained model ready to sample from.
 pub struct Trained {
@@ -44,7 +51,7 @@ impl Trained {
         Self::load_with(path, &[], device)
     }
 
-    /// The same weights under changed settings (`a.b=c`), for example a guidance scale or another constraint.
+    /// The same weights under changed settings (`a.b=c`), for example a guidance scale or the constraint of guidance.
     pub fn load_with(path: &Path, settings: &[String], device: &Device) -> Result<Self> {
         let file = snapshot_file(path)?;
         let mut snapshot = Snapshot::read(&file)?;
@@ -88,13 +95,13 @@ impl Trained {
         job: &Job<'_>,
         watch: &(dyn Fn(usize) -> Box<dyn Observer + 'w> + Sync),
     ) -> Result<Vec<f64>> {
-        let stopped = AtomicUsize::new(0);
+        let batch = draw.batch.clamp(1, draw.indices.len().max(1));
+        self.check_memory(draw.indices.len(), batch)?;
         let batches: Vec<Vec<f64>> = draw
             .indices
-            .par_chunks(draw.batch.max(1))
+            .par_chunks(batch)
             .map(|indices| {
                 if job.stopped() {
-                    stopped.fetch_add(1, Ordering::Relaxed);
                     return Vec::new();
                 }
                 let mut observer = Counted { observer: watch(indices.len()), job, samples: indices.len() as u64 };
@@ -103,9 +110,7 @@ impl Trained {
                 to_vec_f64(self.blueprint.data.units.physical(samples))
             })
             .collect();
-        if stopped.into_inner() > 0 {
-            return Err(Error::Interrupted { hint: NOTHING_WRITTEN.into() });
-        }
+        job.go_on(NOTHING_WRITTEN)?;
         let samples: Vec<f64> = batches.concat();
         if let Some(bad) = samples.iter().position(|v| !v.is_finite()) {
             let sample = draw.indices[bad / self.model.shape.iter().product::<usize>()];
@@ -113,6 +118,15 @@ impl Trained {
                 .hint("lower the guidance scale, or train longer"));
         }
         Ok(samples)
+    }
+
+    /// Refuses samples in batches that the machine's memory does not hold.
+    fn check_memory(&self, samples: usize, batch: usize) -> Result<()> {
+        let numbers = self.model.shape.iter().product::<usize>() as f64;
+        let backbone = self.blueprint.config.denoiser.backbone.get();
+        let at_once = backbone.footprint(self.model.shape).activations / LAYERS_AT_ONCE;
+        let bytes = BYTES_PER_NUMBER * samples as f64 * numbers + size_of::<f32>() as f64 * batch as f64 * at_once;
+        memory::check("--count and --batch", bytes)
     }
 
     /// [`Trained::generate`] without observers.
@@ -143,5 +157,9 @@ impl Observer for Counted<'_, '_> {
     fn step(&mut self, step: usize, steps: usize, sigma: f64, denoised: &Tensor<4>, state: &Tensor<4>) {
         self.job.reporter.advance(self.samples);
         self.observer.step(step, steps, sigma, denoised, state);
+    }
+
+    fn stopped(&self) -> bool {
+        self.job.stopped()
     }
 }

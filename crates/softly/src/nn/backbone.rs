@@ -24,13 +24,41 @@ pub trait Backbone: Parameters + Send + Sync {
     }
 }
 
+/// The fields that a network is built for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FieldShape {
+    /// Channels, rows and columns, `[C, H, W]`.
+    pub size: [usize; 3],
+    /// Whether a field goes on at its first row after its last one, and likewise for columns.
+    pub periodic: [bool; 2],
+}
+
+impl From<[usize; 3]> for FieldShape {
+    /// Fields `[C, H, W]` without periodic axes.
+    fn from(size: [usize; 3]) -> Self {
+        Self { size, periodic: [false; 2] }
+    }
+}
+
+/// Numbers that a network holds: an estimate from its settings alone, which may be absurd.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Footprint {
+    /// Learned values.
+    pub weights: f64,
+    /// Activations of a sample that a training step keeps.
+    pub activations: f64,
+}
+
 /// How a kind of network is built from its settings.
 pub trait BuildBackbone {
     /// Refuses settings that cannot work, whatever the grid.
     fn check(&self) -> Result<()>;
 
-    /// The network for fields `[C, H, W]` with initial weights.
-    fn build(&self, shape: [usize; 3], stream: &mut Stream, device: &Device) -> Result<Box<dyn Backbone>>;
+    /// The size of the network for fields `[C, H, W]`.
+    fn footprint(&self, shape: [usize; 3]) -> Footprint;
+
+    /// The network for fields of `shape` with initial weights.
+    fn build(&self, shape: FieldShape, stream: &mut Stream, device: &Device) -> Result<Box<dyn Backbone>>;
 
     /// The number of noise levels, for networks that know single levels by their index.
     fn levels(&self) -> Option<usize> {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checks::at_least_one;
 use crate::error::Result;
-use crate::nn::backbone::{Backbone, BuildBackbone};
+use crate::nn::backbone::{Backbone, BuildBackbone, FieldShape, Footprint};
 use crate::nn::ops;
 use crate::nn::parameter::{Parameter, Parameters, Visitor};
 use crate::random::Stream;
@@ -127,9 +127,20 @@ impl BuildBackbone for MlpConfig {
         at_least_one("denoiser.backbone.hidden", self.hidden as u64)
     }
 
-    fn build(&self, shape: [usize; 3], stream: &mut Stream, device: &Device) -> Result<Box<dyn Backbone>> {
-        Ok(Box::new(Mlp::new(shape.iter().product(), self.hidden, stream, device)))
+    fn build(&self, shape: FieldShape, stream: &mut Stream, device: &Device) -> Result<Box<dyn Backbone>> {
+        Ok(Box::new(Mlp::new(shape.size.iter().product(), self.hidden, stream, device)))
     }
+
+    fn footprint(&self, shape: [usize; 3]) -> Footprint {
+        of_three_layers(shape, self.hidden, EMBEDDING)
+    }
+}
+
+/// The size of three linear layers whose hidden ones are modulated by `levels` numbers.
+fn of_three_layers(shape: [usize; 3], hidden: usize, levels: usize) -> Footprint {
+    let inputs: f64 = shape.iter().map(|&side| side as f64).product();
+    let (hidden, levels) = (hidden as f64, levels as f64);
+    Footprint { weights: hidden * (hidden + 2.0 * inputs + 4.0 * levels), activations: 8.0 * hidden + 2.0 * inputs }
 }
 
 /// PIDM's three linear layers with a learned row per noise level.
@@ -148,8 +159,12 @@ impl BuildBackbone for LevelMlpConfig {
         at_least_one("denoiser.backbone.levels", self.levels as u64)
     }
 
-    fn build(&self, shape: [usize; 3], stream: &mut Stream, device: &Device) -> Result<Box<dyn Backbone>> {
-        Ok(Box::new(LevelMlp::new(shape.iter().product(), self.hidden, self.levels, stream, device)))
+    fn build(&self, shape: FieldShape, stream: &mut Stream, device: &Device) -> Result<Box<dyn Backbone>> {
+        Ok(Box::new(LevelMlp::new(shape.size.iter().product(), self.hidden, self.levels, stream, device)))
+    }
+
+    fn footprint(&self, shape: [usize; 3]) -> Footprint {
+        of_three_layers(shape, self.hidden, self.levels)
     }
 
     fn levels(&self) -> Option<usize> {

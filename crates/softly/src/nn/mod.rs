@@ -6,5 +6,6 @@ pub mod mlp;
 pub mod mp_ops;
 pub mod ops;
 pub mod optimizer;
+mod padding;
 pub mod parameter;
 pub mod unet;

@@ -49,6 +49,8 @@ pub trait AnyParameter {
     fn set(&mut self, values: Vec<f32>);
     /// Whether training changes the values.
     fn trainable(&self) -> bool;
+    /// Whether gradients with respect to the values are tracked.
+    fn tracked(&self) -> bool;
     /// Stops training from changing the values. No operation that needs nothing else is tracked from now on.
     fn freeze(&mut self);
     /// Whether training keeps every row at unit root mean square.
@@ -78,6 +80,10 @@ impl<const D: usize> AnyParameter for Parameter<D> {
 
     fn trainable(&self) -> bool {
         self.trainable
+    }
+
+    fn tracked(&self) -> bool {
+        self.trainable && self.tensor.device().is_autodiff()
     }
 
     fn freeze(&mut self) {

@@ -6,8 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::nn::backbone::{Backbone, BuildBackbone};
+use crate::nn::backbone::{Backbone, BuildBackbone, FieldShape, Footprint};
 use crate::nn::mp_ops as mp;
+use crate::nn::padding::Padding;
 use crate::nn::parameter::{Parameter, Parameters, Visitor};
 use crate::random::Stream;
 
@@ -24,11 +25,12 @@ const LOG_VARIANCE_FEATURES: usize = 128;
 pub struct UNetConfig {
     /// Channels at the first level.
     pub channels: usize,
-    /// Channels of each level as multiples of `channels`; every level halves the grid.
+    /// Channels of each level as multiples of `channels`; every level halves the grid, which is padded inside the network to
+    /// sides that can be halved so often.
     pub multipliers: Vec<usize>,
     /// Residual blocks per level of the encoder; the decoder has one more.
     pub blocks: usize,
-    /// Levels with attention, by their number of grid rows. The middle has it in any case.
+    /// Levels with attention, by their number of grid rows (padded ones included). The middle has it in any case.
     #[serde(default)]
     pub attention: Vec<usize>,
     /// Channels per attention head; a level with fewer has no attention.
@@ -49,8 +51,22 @@ impl BuildBackbone for UNetConfig {
         Ok(())
     }
 
-    fn build(&self, shape: [usize; 3], stream: &mut Stream, device: &Device) -> Result<Box<dyn Backbone>> {
+    fn build(&self, shape: FieldShape, stream: &mut Stream, device: &Device) -> Result<Box<dyn Backbone>> {
         Ok(Box::new(UNet::new(self, shape, stream, device)?))
+    }
+
+    fn footprint(&self, [_, rows, cols]: [usize; 3]) -> Footprint {
+        let mut footprint = Footprint { weights: 0.0, activations: 0.0 };
+        for (level, &multiplier) in self.multipliers.iter().enumerate() {
+            let width = self.channels as f64 * multiplier as f64;
+            let pixels = rows as f64 * cols as f64 / 4f64.powi(level as i32);
+            // In the encoder, in the decoder with one more, and between levels or in the middle. A block has two 3×3 filters,
+            // those of the decoder with up to twice as many inputs, and keeps about six fields per channel.
+            let blocks = 2.0 * self.blocks as f64 + 3.0;
+            footprint.weights += 27.0 * blocks * width * width;
+            footprint.activations += 6.0 * blocks * width * pixels;
+        }
+        footprint
     }
 
     fn is_large(&self) -> bool {
@@ -228,6 +244,7 @@ struct LogVariance {
 
 /// The network.
 pub struct UNet {
+    padding: Padding,
     emb_fourier: Fourier,
     emb_noise: Parameter<2>,
     first: (String, Parameter<4>),
@@ -240,14 +257,16 @@ pub struct UNet {
 }
 
 impl UNet {
-    /// A network for fields of shape `[C, H, W]`, with initial weights.
+    /// A network for fields of `shape`, such as `[C, H, W]`, with initial weights.
     pub fn new(
         config: &UNetConfig,
-        [fields, rows, cols]: [usize; 3],
+        shape: impl Into<FieldShape>,
         stream: &mut Stream,
         device: &Device,
     ) -> Result<Self> {
-        config.check([rows, cols])?;
+        let FieldShape { size: [fields, rows, cols], periodic } = shape.into();
+        let padding = Padding::new([rows, cols], periodic, config.step([rows, cols])?);
+        let [rows, cols] = padding.sides();
         let widths: Vec<usize> = config.multipliers.iter().map(|m| m * config.channels).collect();
         let embedding = widths.iter().copied().max().unwrap_or(config.channels);
         let heads = |level: usize| {
@@ -304,31 +323,29 @@ impl UNet {
             linear: linear_weight(LOG_VARIANCE_FEATURES, 1, stream, device),
         });
         let out_gain = gain(device);
-        Ok(Self { emb_fourier, emb_noise, first, encoder, decoder, out_conv, out_gain, log_variance })
+        Ok(Self { padding, emb_fourier, emb_noise, first, encoder, decoder, out_conv, out_gain, log_variance })
     }
 }
 
 impl UNetConfig {
-    fn check(&self, grid: [usize; 2]) -> Result<()> {
+    /// 2^(levels − 1), which the sides of the grid are padded to multiples of; refuses settings that cannot work.
+    fn step(&self, grid: [usize; 2]) -> Result<usize> {
         let problem = |what: String| Err(Error::input("denoiser.backbone", what));
         if self.channels == 0 || self.head == 0 || self.multipliers.is_empty() || self.multipliers.contains(&0) {
             return problem("`channels`, `head` and every one of `multipliers` must be at least 1".into());
         }
-        let step = 1usize.checked_shl(self.multipliers.len() as u32 - 1).unwrap_or(usize::MAX);
-        if let Some(side) = grid.into_iter().find(|side| side % step != 0) {
-            let [rows, cols] = grid;
-            return Err(Error::input(
-                "denoiser.backbone.multipliers",
-                format!(
-                    "{} levels halve the grid {} times, which needs sides divisible by {step}; found {side} in a \
-                     {rows}×{cols} grid",
-                    self.multipliers.len(),
-                    self.multipliers.len() - 1
-                ),
-            )
-            .hint("use fewer levels, or a grid whose sides divide"));
+        let halvings = self.multipliers.len() - 1;
+        let step = 1usize.checked_shl(halvings as u32).unwrap_or(usize::MAX);
+        // A side that is mostly padding tells the network little.
+        match grid.into_iter().find(|side| step / 2 > *side) {
+            None => Ok(step),
+            Some(side) => {
+                let [rows, cols] = grid;
+                let found = format!("{} levels halve the grid {halvings} times", self.multipliers.len());
+                let problem = format!("{found}, and {side} nodes of a {rows}×{cols} grid are too few for that");
+                Err(Error::input("denoiser.backbone.multipliers", problem).hint("use fewer levels"))
+            }
         }
-        Ok(())
     }
 }
 
@@ -356,6 +373,7 @@ impl Parameters for UNet {
 
 impl Backbone for UNet {
     fn forward(&self, x: Tensor<4>, noise: &[f64]) -> Tensor<4> {
+        let x = self.padding.pad(x);
         let [n, _, h, w] = x.dims();
         let device = x.device().without_autodiff();
         let features = self.emb_fourier.forward(noise);
@@ -373,7 +391,7 @@ impl Backbone for UNet {
             }
             x = block.forward(x, &emb);
         }
-        mp::conv(x, self.out_conv.get()) * self.out_gain.get().reshape([1, 1, 1, 1])
+        self.padding.crop(mp::conv(x, self.out_conv.get())) * self.out_gain.get().reshape([1, 1, 1, 1])
     }
 
     fn log_variance(&self, noise: &[f64]) -> Option<Tensor<1>> {

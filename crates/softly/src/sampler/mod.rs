@@ -42,6 +42,11 @@ impl Default for Churn {
 pub trait Observer {
     /// Step `step` of `steps` is done: the denoised estimate at `sigma`, and the new state, both `[N, C, H, W]`.
     fn step(&mut self, step: usize, steps: usize, sigma: f64, denoised: &Tensor<4>, state: &Tensor<4>);
+
+    /// Whether sampling should end before it is done; what it returns then is of no use.
+    fn stopped(&self) -> bool {
+        false
+    }
 }
 
 /// An observer that does not look.
@@ -205,6 +210,9 @@ impl Sampler {
                 x = x - push;
             }
             observer.step(i + 1, self.steps, sigma, &estimate, &x);
+            if observer.stopped() {
+                break;
+            }
         }
         x
     }

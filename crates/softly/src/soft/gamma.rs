@@ -23,10 +23,11 @@ enum Weights {
 }
 
 impl Gamma {
-    /// Weights on `directions` for fields of shape `[C, H, W]`.
+    /// Weights on `directions` along a constraint of so many `equations`, for fields of shape `[C, H, W]`.
     pub fn new(
         config: &ScdConfig,
         directions: &[Box<dyn Direction>],
+        equations: usize,
         shape: [usize; 3],
         stream: &mut Stream,
         device: &Device,
@@ -38,8 +39,8 @@ impl Gamma {
         };
         let inputs = match config.input {
             GammaInput::Noisy | GammaInput::Denoised => shape.iter().product(),
-            // ln σ/4 and two numbers of the residual.
-            GammaInput::Features => 3,
+            // ln σ/4 and two numbers of each residual.
+            GammaInput::Features => 1 + 2 * equations,
         };
         let per_direction: usize = outputs.iter().product();
         let count = directions.len() * per_direction;

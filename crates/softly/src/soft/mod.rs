@@ -17,6 +17,7 @@ use crate::denoiser::{Denoiser, Estimates};
 use crate::direction::Direction;
 use crate::direction::compliance::Compliance;
 use crate::direction::config::{GammaInput, ScdConfig};
+use crate::job::{Reporter, Silent};
 use crate::nn::parameter::{Parameters, Visitor};
 use crate::sampler::Projection;
 use crate::soft::gamma::Gamma;
@@ -90,8 +91,16 @@ impl SoftlyConstrained {
 
     /// Measures what the directions need to know of the base and of the training data, which `units` normalise.
     pub fn measure(&mut self, dataset: &Dataset, units: &Units) {
+        self.measure_watched(dataset, units, &Silent);
+    }
+
+    /// The same; `reporter` hears of every sample that the base denoises.
+    pub fn measure_watched(&mut self, dataset: &Dataset, units: &Units, reporter: &dyn Reporter) {
+        let total: usize = self.directions.iter().map(|direction| direction.samples_to_measure(dataset)).sum();
+        reporter.begin(total as u64, 0);
+        let base = Watched { denoiser: &*self.base, reporter };
         for direction in &mut self.directions {
-            direction.measure(&*self.base, dataset, units);
+            direction.measure(&base, dataset, units);
         }
     }
 
@@ -137,16 +146,38 @@ impl SoftlyConstrained {
         gamma * Tensor::from_data(TensorData::new(factor, [n, 1]), options)
     }
 
-    /// ln σ/4, ln rms R(D₀) and ln rms R(D₀) − ln σ, `[N, 3]`.
+    /// ln σ/4, ln rms R(D₀) and ln rms R(D₀) − ln σ of all E equations, `[N, 1 + 2E]`.
     fn features(&self, base: &Tensor<4>, sigma: &[f64], noise: &[f64]) -> Tensor<2> {
         let n = sigma.len();
         let column = |values: Vec<f64>| -> Tensor<2> {
             Tensor::from_data(TensorData::new(values, [n, 1]), (&base.device().without_autodiff(), base.dtype()))
         };
-        let residual = self.constraint.rms(base).log().reshape([n, 1]);
+        let residual = self.constraint.rms(base).log();
         let relative = residual.clone() - column(sigma.iter().map(|s| s.ln()).collect());
         Tensor::cat(vec![column(noise.to_vec()), residual, relative], 1)
     }
+}
+
+/// A denoiser whose every sample is reported.
+struct Watched<'a> {
+    denoiser: &'a dyn Denoiser,
+    reporter: &'a dyn Reporter,
+}
+
+impl Denoiser for Watched<'_> {
+    fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
+        let estimate = self.denoiser.denoise(x, sigma);
+        self.reporter.advance(sigma.len() as u64);
+        estimate
+    }
+
+    fn log_variance(&self, sigma: &[f64]) -> Option<Tensor<1>> {
+        self.denoiser.log_variance(sigma)
+    }
+}
+
+impl Parameters for Watched<'_> {
+    fn visit(&mut self, _prefix: &str, _visit: &mut Visitor<'_>) {}
 }
 
 impl Parameters for SoftlyConstrained {

@@ -3,11 +3,27 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::model::run_folder::RunFolder;
 use crate::model::tensor_file::TensorFile;
 use crate::nn::parameter::Parameters;
 use crate::train::Training;
+
+/// BLAKE3 of the configuration behind `file`, with paths as they lead from its folder. The number of steps is not part of it:
+/// a run may be extended. Nor is the path of the data, which have a fingerprint of their own.
+pub(super) fn fingerprint_of_config(config: &Config, file: &Path) -> String {
+    let mut config = config.clone();
+    config.train.iterations = 0;
+    config.data.path = None;
+    let config = config.for_folder(file.parent().unwrap_or(Path::new("")));
+    fingerprint(&config.to_toml())
+}
+
+/// BLAKE3 of a text.
+pub(super) fn fingerprint(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex().to_string()
+}
 
 impl Training {
     /// Writes everything needed to go on.
@@ -22,6 +38,8 @@ impl Training {
         }
         let metadata = HashMap::from([
             ("step".to_string(), self.optimizer.step.to_string()),
+            ("configuration".to_string(), fingerprint_of_config(&self.blueprint.config, path)),
+            ("dataset".to_string(), fingerprint(&self.blueprint.data.to_json())),
             ("sums".to_string(), serde_json::to_string(&self.sums).expect("numbers are valid JSON")),
         ]);
         TensorFile { metadata, tensors }.write(path)

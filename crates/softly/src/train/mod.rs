@@ -5,6 +5,7 @@
 
 pub mod checkpoint;
 pub mod run;
+pub mod starter;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,6 +19,8 @@ use crate::config::Config;
 use crate::data::dataset::Dataset;
 use crate::direction::compliance::Compliance;
 use crate::error::{Error, Result};
+use crate::job::Job;
+use crate::memory;
 use crate::model::Model;
 use crate::model::blueprint::Blueprint;
 use crate::model::run_folder::Metrics;
@@ -120,6 +123,19 @@ impl Numbers {
     }
 }
 
+/// The activation and its gradient.
+const BYTES_PER_ACTIVATION: f64 = 8.0;
+
+/// Refuses a batch whose activations do not fit into memory. A frozen denoiser keeps none of them.
+fn check_memory(blueprint: &Blueprint) -> Result<()> {
+    let train = &blueprint.config.train;
+    let activations = blueprint.config.denoiser.backbone.get().footprint(blueprint.data.shape()).activations;
+    // Shares that wait for a thread need no memory yet.
+    let at_once = train.batch.div_ceil(train.shares.max(1)) as f64;
+    let at_once = at_once * train.shares.clamp(1, rayon::current_num_threads()) as f64;
+    memory::check("train.batch", BYTES_PER_ACTIVATION * at_once * activations)
+}
+
 /// The order of the data: every epoch a new permutation.
 #[derive(Default)]
 struct Order {
@@ -157,17 +173,19 @@ impl Training {
         }
         let blueprint = Blueprint::new(config, &dataset)?;
         let model = blueprint.build(&device.clone().autodiff())?;
-        Self::of(blueprint, model, dataset, device)
+        check_memory(&blueprint)?;
+        Self::of(blueprint, model, dataset, &Job::silent(device))
     }
 
-    fn of(blueprint: Blueprint, mut model: Model, dataset: Dataset, device: &Device) -> Result<Self> {
+    fn of(blueprint: Blueprint, mut model: Model, dataset: Dataset, job: &Job<'_>) -> Result<Self> {
+        let device = job.device;
         let train = &blueprint.config.train;
         if !(1..=train.batch).contains(&train.shares) {
             let problem = format!("expected 1 to {}, the size of a batch, found {}", train.batch, train.shares);
             return Err(Error::input("train.shares", problem));
         }
         if let Some(soft) = model.softly_mut() {
-            soft.measure(&dataset, &blueprint.data.units);
+            soft.measure_watched(&dataset, &blueprint.data.units, job.reporter);
         }
         let twin = |_| {
             let mut twin = blueprint.build(&device.clone().autodiff())?;
@@ -184,12 +202,23 @@ impl Training {
     ///
     /// The frozen denoiser runs untracked, so a step costs little more than one evaluation of it.
     pub fn adapt(base: &Snapshot, location: &Path, config: &Config, dataset: Dataset, device: &Device) -> Result<Self> {
+        Self::adapt_watched(base, location, config, dataset, &Job::silent(device))
+    }
+
+    /// The same while `job`'s reporter hears of the measurements that come first, sample by sample.
+    pub fn adapt_watched(
+        base: &Snapshot,
+        location: &Path,
+        config: &Config,
+        dataset: Dataset,
+        job: &Job<'_>,
+    ) -> Result<Self> {
         dataset.check()?;
         check_compliance(config)?;
         let blueprint = Blueprint::adapted(&base.blueprint, config, &dataset)?;
-        let mut model = blueprint.build(&device.clone().autodiff())?;
+        let mut model = blueprint.build(&job.device.clone().autodiff())?;
         base.freeze_into(&mut model, location)?;
-        let training = Self::of(blueprint, model, dataset, device)?;
+        let training = Self::of(blueprint, model, dataset, job)?;
         if !training.optimizer.slots.iter().any(|slot| slot.trainable) {
             return Err(Error::input("denoiser.scd.constant", "constant weights leave nothing to train")
                 .hint("leave them out, or let a parameter of the constraint be learned"));
@@ -255,9 +284,8 @@ impl Training {
         let mut useless = gradients.without_influence(&self.optimizer.slots);
         let Some(name) = useless.find_map(|slot| slot.name.strip_prefix("constraint.")) else { return Ok(()) };
         let problem = "expected a parameter that the correction depends on, found one that it does not";
-        Err(Error::input(format!("constraint.parameters.{name}"), problem).hint(
-            "use it in a formula, or give it a value; along `kalman` it has to be in the equation of `solve_for`",
-        ))
+        Err(Error::input(format!("constraint.parameters.{name}"), problem)
+            .hint("use it in a formula, or give it a value"))
     }
 
     /// The means of everything since the last line, which starts anew.

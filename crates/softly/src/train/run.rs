@@ -1,42 +1,63 @@
 //! A training in a run folder: the loop, its checkpoints and its files.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, DirEntry, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use softly_pde::algebra::Value;
 
+use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::files::{make_folder, read_text, write_text};
+use crate::files::{make_folder, read_text, remove_leftovers, write_text, writer_of};
 use crate::job::Job;
 use crate::model::run_folder::{Metrics, RunFolder, RunInfo};
+use crate::model::snapshot::Snapshot;
 use crate::model::tensor_file::TensorFile;
 use crate::nn::optimizer::Slot;
 use crate::npy;
 use crate::train::Training;
+use crate::train::checkpoint::{fingerprint, fingerprint_of_config};
 
-/// Trains in `folder`, or goes on with the training there, until done or stopped. Progress is counted in steps; every line of
+/// The folders in a run folder.
+const PARTS: [&str; 2] = ["checkpoints", "snapshots"];
+
+/// A checkpoint is never older than that and one step.
+const LONGEST_LOSS: Duration = Duration::from_mins(1);
+
+/// Trains in `folder`, or goes on with the training there, until done or stopped. A finished training goes on, too, if the
+/// configuration asks for more steps than it had and else is the same. Progress is counted in steps; every line of
 /// metrics is noted as `loss …`.
 ///
 /// `info` describes the run; its status and time are filled in here.
 pub fn run(mut training: Training, folder: &RunFolder, mut info: RunInfo, job: &Job<'_>) -> Result<()> {
-    info.dataset_hash = training.dataset.hash();
+    info.dataset_hash.clone_from(&training.blueprint.data.hash);
     let total = training.blueprint.config.train.iterations;
     if is_finished(&mut training, folder)? {
         job.reporter.begin(total, total);
-        return Ok(());
+        remove_leftovers(&folder.path);
+        for part in PARTS {
+            remove_leftovers(&folder.path.join(part));
+        }
+        return note_finished(folder);
     }
     info.seconds = folder.read_info().map_or(0.0, |before| before.seconds);
-    for part in ["checkpoints", "snapshots"] {
+    fs::create_dir_all(&folder.path).map_err(Error::io("create", &folder.path))?;
+    let _lock = folder.lock()?;
+    // Under the lock, for the temporary files of another process are removed.
+    make_folder(&folder.path)?;
+    for part in PARTS {
         make_folder(&folder.path.join(part))?;
     }
-    let _lock = folder.lock()?;
     if folder.checkpoint().exists() {
-        training.check_base("value/", &TensorFile::read(&folder.checkpoint())?, folder)?;
+        let file = TensorFile::read(&folder.checkpoint())?;
+        let text = |key| file.text(key, &folder.checkpoint());
+        check_fingerprint(text("configuration")?, &training, &folder.checkpoint())?;
+        check_data(text("dataset")?, &training, folder)?;
+        training.check_base("value/", &file, folder)?;
         training.read_checkpoint(&folder.checkpoint())?;
     }
-    write_text(&folder.config(), &training.blueprint.config.to_toml())?;
+    write_text(&folder.config(), &config_text(&training.blueprint.config, folder))?;
     keep_metrics_until(&folder.metrics(), training.optimizer.step)?;
     let clock = Clock { start: Instant::now(), before: info.seconds };
     let mut save_info = |status: &str| {
@@ -47,12 +68,27 @@ pub fn run(mut training: Training, folder: &RunFolder, mut info: RunInfo, job: &
     save_info("running")?;
     append(&folder.log(), &format!("step {} of {total}: start\n", training.optimizer.step))?;
     job.reporter.begin(total, training.optimizer.step);
+    let (samples, batch) = (training.dataset.train_count(), training.blueprint.config.train.batch);
+    if samples < batch {
+        job.reporter.note(&format!(
+            "the data have {samples} training samples, fewer than a batch of {batch}: every batch repeats them; set train.batch \
+             to {samples} or less, or get more samples"
+        ));
+    }
     if let Err(error) = steps(&mut training, folder, &clock, job) {
         save_info(if matches!(error, Error::Interrupted { .. }) { "interrupted" } else { "failed" })?;
         return Err(error);
     }
     finish(&mut training, folder)?;
     save_info("finished")
+}
+
+/// Says that a run with a snapshot is finished, should it have been killed before it said so itself.
+fn note_finished(folder: &RunFolder) -> Result<()> {
+    match folder.read_info() {
+        Ok(info) if info.status != "finished" => folder.write_info(&RunInfo { status: "finished".into(), ..info }),
+        _ => Ok(()),
+    }
 }
 
 /// Seconds of training, over all resumptions.
@@ -67,28 +103,100 @@ impl Clock {
     }
 }
 
+/// The configuration as a run folder has it: its paths lead from the folder.
+fn config_text(config: &Config, folder: &RunFolder) -> String {
+    config.clone().for_folder(&folder.path).to_toml()
+}
+
 /// Whether the run in `folder` is done; refuses a folder that holds something else.
 fn is_finished(training: &mut Training, folder: &RunFolder) -> Result<bool> {
     if folder.config().exists() {
-        if read_text(&folder.config())? != training.blueprint.config.to_toml() {
-            return Err(Error::input(folder.path.display(), "this folder holds a run of another configuration")
-                .hint(format!("choose another --out, or compare with {}", folder.config().display())));
-        }
+        check_config(&training.blueprint.config, folder).map_err(|error| match folder.read_info() {
+            // Other data have other units and another sigma_data: the cause is said, not its effect.
+            Ok(before) if before.dataset_hash != training.blueprint.data.hash => other_data(folder),
+            _ => error,
+        })?;
         if folder.snapshot().exists() {
-            training.check_base("", &TensorFile::read(&folder.snapshot())?, folder)?;
-            return Ok(true);
+            let file = folder.snapshot();
+            let Snapshot { blueprint, step, .. } = Snapshot::read(&file)?;
+            check_fingerprint(&fingerprint_of_config(&blueprint.config, &file), training, &file)?;
+            check_data(&fingerprint(&blueprint.data.to_json()), training, folder)?;
+            training.check_base("", &TensorFile::read(&file)?, folder)?;
+            let finished = step >= training.blueprint.config.train.iterations;
+            if !finished && !folder.checkpoint().exists() {
+                let problem = format!("the run has {step} steps and no checkpoint to go on from");
+                return Err(Error::input(folder.checkpoint().display(), problem)
+                    .hint("put the checkpoint back, or train anew with another --out"));
+            }
+            return Ok(finished);
         }
-    } else if folder.path.exists() && fs::read_dir(&folder.path).is_ok_and(|mut d| d.next().is_some()) {
+    } else if fs::read_dir(&folder.path).is_ok_and(|mut entries| entries.any(|e| !e.is_ok_and(|e| is_begun(&e)))) {
         return Err(Error::input(folder.path.display(), "this folder is not empty and holds no run")
             .hint("choose another --out"));
     }
     Ok(false)
 }
 
+/// Refuses a checkpoint or a snapshot whose configuration has another fingerprint, for another seed for example.
+fn check_fingerprint(before: &str, training: &Training, file: &Path) -> Result<()> {
+    if before == fingerprint_of_config(&training.blueprint.config, file) {
+        return Ok(());
+    }
+    Err(Error::input(file.display(), "the file belongs to a run of another configuration than config.toml says")
+        .hint("put the run's own file back, or choose another --out"))
+}
+
+/// Refuses to go on with a run on data whose description (hash, axes, units) has another fingerprint.
+fn check_data(before: &str, training: &Training, folder: &RunFolder) -> Result<()> {
+    if before == fingerprint(&training.blueprint.data.to_json()) { Ok(()) } else { Err(other_data(folder)) }
+}
+
+fn other_data(folder: &RunFolder) -> Error {
+    Error::input(folder.path.display(), "this folder holds a run on other data: their numbers, axes or units differ")
+        .hint("choose another --out, or go on with the same data")
+}
+
+/// Refuses another configuration than the run in `folder` has, unless it only asks for more steps.
+fn check_config(config: &Config, folder: &RunFolder) -> Result<()> {
+    let found = read_text(&folder.config())?;
+    if found == config_text(config, folder) {
+        return Ok(());
+    }
+    let before: Option<u64> = toml::from_str::<toml::Table>(&found).ok().and_then(|table| {
+        let iterations = table.get("train")?.get("iterations")?.as_integer()?;
+        u64::try_from(iterations).ok()
+    });
+    let with_steps = |iterations| {
+        let mut config = config.clone();
+        config.train.iterations = iterations;
+        config_text(&config, folder)
+    };
+    match before {
+        Some(before) if with_steps(before) == found => {
+            if before < config.train.iterations {
+                return Ok(());
+            }
+            let problem = format!("the run has {before} steps already, train.iterations asks for fewer");
+            Err(Error::input(folder.path.display(), problem).hint("choose another --out"))
+        }
+        _ => Err(Error::input(folder.path.display(), "this folder holds a run of another configuration")
+            .hint(format!("choose another --out, or compare with {}", folder.config().display()))),
+    }
+}
+
+/// Whether an entry of a folder is all that a training leaves that was killed before it wrote its configuration.
+fn is_begun(entry: &DirEntry) -> bool {
+    let name = entry.file_name();
+    let empty = |path: &Path| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    let part = PARTS.iter().any(|part| name == *part) && empty(&entry.path());
+    part || name == "log.txt" || writer_of(&name).is_some()
+}
+
 /// Takes all steps that are left, with lines of metrics and checkpoints when they are due.
 fn steps(training: &mut Training, folder: &RunFolder, clock: &Clock, job: &Job<'_>) -> Result<()> {
     let train = training.blueprint.config.train.clone();
     let total = train.iterations;
+    let mut saved = Instant::now();
     while training.optimizer.step < total {
         if let Some(line) = training.step().map_err(|error| with_checkpoint(error, folder))? {
             append(&folder.metrics(), &(serde_json::to_string(&line).expect("numbers are valid JSON") + "\n"))?;
@@ -99,8 +207,11 @@ fn steps(training: &mut Training, folder: &RunFolder, clock: &Clock, job: &Job<'
         let step = training.optimizer.step;
         job.reporter.advance(1);
         let stopped = job.stopped();
-        if step.is_multiple_of(train.checkpoint_every) || stopped {
+        let due = step.is_multiple_of(train.checkpoint_every) || saved.elapsed() > LONGEST_LOSS;
+        // The last step's serves those who want more steps later.
+        if due || step == total || stopped {
             training.write_checkpoint(&folder.checkpoint())?;
+            saved = Instant::now();
         }
         if stopped && step < total {
             let hint = format!("step {step} of {total} is saved; run the same command again to go on");
@@ -133,14 +244,26 @@ fn finish(training: &mut Training, folder: &RunFolder) -> Result<()> {
     training.snapshot().write(&folder.snapshot())
 }
 
-/// Drops lines of steps that will be taken again.
+/// Drops lines of steps that will be taken again, and a last one that was not written to its end. Any other line that is not
+/// one of metrics is refused.
 fn keep_metrics_until(path: &Path, step: u64) -> Result<()> {
     if !path.exists() {
         return Ok(());
     }
     let text = read_text(path)?;
-    let keep = |line: &&str| serde_json::from_str::<Metrics>(line).is_ok_and(|m| m.step <= step);
-    let kept: String = text.lines().filter(keep).flat_map(|line| [line, "\n"]).collect();
+    let mut kept = String::new();
+    for (i, line) in text.split_inclusive('\n').enumerate() {
+        match serde_json::from_str::<Metrics>(line) {
+            Ok(metrics) if metrics.step > step => {}
+            Ok(_) if line.ends_with('\n') => kept.push_str(line),
+            _ if !line.ends_with('\n') => {}
+            _ => {
+                let problem = format!("line {} is damaged: expected metrics of a step as JSON", i + 1);
+                return Err(Error::input(path.display(), problem)
+                    .hint("repair or delete that line, or delete the folder and train again"));
+            }
+        }
+    }
     write_text(path, &kept)
 }
 

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use softly::error::Result;
-use softly::job::Job;
+use softly::job::{Job, Reporter};
 use softly::{Config, Denoiser, Draw, Estimates, Metrics, Model, Parameters, RunFolder, Snapshot, Trained, Training};
 use tempfile::TempDir;
 
@@ -185,4 +186,34 @@ fn what_cannot_be_adapted_is_refused_by_name() {
     assert!(error.contains("x, y on 1 × 1") && error.contains("y, x on 1 × 1"), "{error}");
     // Constant weights with a parameter to learn are something.
     adapt(&points(&["denoiser.scd.constant=[1.0]"])).unwrap().step().unwrap();
+}
+
+/// Units of work that were announced and those that were done.
+#[derive(Default)]
+struct Tally {
+    total: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Reporter for Tally {
+    fn begin(&self, total: u64, _done: u64) {
+        self.total.store(total, Ordering::Relaxed);
+    }
+    fn advance(&self, units: u64) {
+        self.done.fetch_add(units, Ordering::Relaxed);
+    }
+    fn note(&self, _text: &str) {}
+}
+
+#[test]
+fn measurements_before_adapting_are_reported_sample_by_sample() {
+    let settings = ["data.count=12", "data.valid=2", "denoiser.backbone={kind='mlp', hidden=8}", "train.batch=2"];
+    let vanilla = new_training(&configured("darcy-demo", &settings)).unwrap().snapshot();
+    let kalman = "denoiser.scd={directions=['kalman'], solve_for='p', input='features'}";
+    let config = configured("darcy-demo", &[&settings[..], &[kalman]].concat());
+    let (tally, device) = (Tally::default(), cpu());
+    let job = Job::silent(&device).reporting_to(&tally);
+    Training::adapt_watched(&vanilla, Path::new("base"), &config, dataset(&config), &job).unwrap();
+    // 12 samples at 16 noise levels.
+    assert_eq!([&tally.total, &tally.done].map(|n| n.load(Ordering::Relaxed)), [192, 192]);
 }

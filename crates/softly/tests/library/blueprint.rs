@@ -68,3 +68,24 @@ fn data_have_to_be_named() {
     let said = error.to_string();
     assert!(said.starts_with("data: ") && said.contains("`path`") && said.contains("`generator`"), "{said}");
 }
+
+#[test]
+fn a_field_without_scatter_is_not_normalised() {
+    let settings = ["data.count=8", "data.valid=2", "denoiser.backbone={kind='mlp', hidden=8}"];
+    let config = configured("darcy-demo", &settings);
+    let mut data = dataset(&config);
+    let nodes = data.grid.len();
+    for sample in data.train.chunks_exact_mut(2 * nodes) {
+        sample[nodes..].fill(0.7);
+    }
+    let error = Blueprint::new(&config, &data).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    let said = error.to_string();
+    assert!(said.starts_with("train data, field `K`: expected values that vary, found 0.6999999"), "{said}");
+    // Small units are no reason to refuse.
+    for value in &mut data.train {
+        *value = (*value + 0.1 * (*value * 37.0).sin()) * 1e-30;
+    }
+    data.train[nodes] = 0.0;
+    Blueprint::new(&config, &data).unwrap();
+}

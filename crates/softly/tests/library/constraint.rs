@@ -106,6 +106,7 @@ fn cases() -> Vec<Case> {
                     formula: text(k),
                     region: region.clone(),
                     weight: *weight,
+                    name: None,
                 };
                 Residuals::Many(parts.iter().enumerate().map(part).collect())
             };
@@ -187,7 +188,7 @@ fn formulas_on_tensors_agree_with_formulas_on_f64_arrays() {
 fn a_residuals_weight_is_a_factor() {
     let grid = Grid::unit(4, 4);
     let values = |weight: f64| {
-        let part = ResidualConfig { formula: "p^2 - x".into(), region: Region::Interior, weight };
+        let part = ResidualConfig { formula: "p^2 - x".into(), region: Region::Interior, weight, name: None };
         let config = law(&["p"], Residuals::Many(vec![part]), Norm::L2);
         let constraint = compiled(&config, &grid, &Units::identity(1));
         constraint.residual_values(&[normals(1, 0, 16)]).concat()

@@ -5,7 +5,9 @@ use std::fs::{self, OpenOptions};
 use std::path::Path;
 
 use softly::error::Result;
-use softly::{DataConfig, Dataset, DatasetFolder, Split, generate};
+use softly::format::ImportOptions;
+use softly::job::Job;
+use softly::{DataConfig, Dataset, DatasetFolder, Split, complete, generate};
 
 use crate::common::{Watch, contents, cpu};
 
@@ -131,4 +133,81 @@ fn broken_folders_are_refused_with_file_and_field() {
     assert!(said().contains("`K`") && said().contains("missing"), "{}", said());
     fs::write(&file, &good).unwrap();
     DatasetFolder::open(&path).unwrap();
+}
+
+/// Flips a bit of a file at `distance` bytes before its end.
+fn flip(path: &Path, distance: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    let at = bytes.len() - distance;
+    bytes[at] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_changed_bit_is_refused_where_the_data_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data");
+    make(&darcy(5), &path).unwrap();
+    let load = || DatasetFolder::open(&path).and_then(|f| f.load());
+    for (file, distance, block) in [("train/K.npy", 1600, 0), ("valid/p.npy", 4, 0)] {
+        let good = fs::read(path.join(file)).unwrap();
+        flip(&path.join(file), distance);
+        let error = load().unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        let said = error.to_string();
+        for part in [file, &format!("block {block} "), "dataset.toml", "softly data import"] {
+            assert!(said.contains(part), "{part} is missing in {said}");
+        }
+        fs::write(path.join(file), good).unwrap();
+    }
+    load().unwrap();
+    // The list of hashes is guarded by the hash of the whole.
+    let file = path.join("dataset.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let at = text.find("[blocks.train]").unwrap() + 30;
+    let other = if &text[at..=at] == "0" { "1" } else { "0" };
+    fs::write(&file, format!("{}{other}{}", &text[..at], &text[at + 1..])).unwrap();
+    let said = load().unwrap_err().to_string();
+    assert!(said.contains("does not belong to the hashes of its blocks"), "{said}");
+    // Datasets of before say how they are renewed.
+    fs::write(&file, text.replace("format = 3", "format = 2")).unwrap();
+    let said = load().unwrap_err().to_string();
+    assert!(said.contains("expected format = 3, found 2") && said.contains("softly data import"), "{said}");
+}
+
+#[test]
+fn a_change_that_is_wanted_can_be_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data");
+    let before = make(&darcy(5), &path).unwrap();
+    flip(&path.join("train/K.npy"), 2);
+    assert!(before.load().is_err());
+    let (after, _) = complete(&path, &ImportOptions::default(), 0.1, &Job::silent(&cpu())).unwrap();
+    after.load().unwrap();
+    assert_ne!(after.description.hash, before.description.hash);
+    let mut renewed = after.description.clone();
+    renewed.hash.clone_from(&before.description.hash);
+    renewed.blocks.clone_from(&before.description.blocks);
+    renewed.fields.clone_from(&before.description.fields);
+    assert_eq!(renewed, before.description, "all else stays");
+}
+
+#[test]
+fn samples_of_an_unfinished_dataset_are_compared_before_going_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data");
+    assert_eq!(make_until(&darcy(150), &path, 100).unwrap_err().exit_code(), 130);
+    let file = path.join(".partial/train/K.npy");
+    let good = fs::read(&file).unwrap();
+    flip(&file, 4000);
+    let error = make(&darcy(150), &path).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    let said = error.to_string();
+    for part in [".partial/train/K.npy", "block 0", "progress.toml", "start again"] {
+        assert!(said.contains(part), "{part} is missing in {said}");
+    }
+    fs::write(&file, good).unwrap();
+    make(&darcy(150), &path).unwrap();
+    make(&darcy(150), &folder.path().join("whole")).unwrap();
+    assert_eq!(bytes(&path), bytes(&folder.path().join("whole")));
 }

@@ -7,6 +7,7 @@ use softly::error::Result;
 use softly::format::{
     self, AxisGuess, ExportHead, ExportLayout, Exporter, FieldOption, FileSource, ImportOptions, Layout, Scalar,
 };
+use softly::{Imported, Source, Split, npy};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats")
@@ -498,5 +499,119 @@ fn damaged_files_are_refused_or_read_but_never_panic() {
                 .and_then(|layout| FileSource::open(layout, &options))
                 .and_then(|mut source| source.read(0..source.count().min(2)));
         }
+    }
+}
+
+#[test]
+fn numbers_of_samples_come_with_their_names() {
+    // One attribute per group, and one that all groups share.
+    let mut source = check("sorption", "1D_diff-sorp_NA_NA.h5");
+    assert_eq!(source.scalars(), ["nu", "beta"]);
+    assert_eq!(source.read(2..3).unwrap()[0].scalars, [0.3, 2.0]);
+    let values = source.scalar_values();
+    assert_eq!((&values[0].values, &values[1].values), (&vec![0.1, 0.2, 0.3], &vec![2.0]));
+
+    // A list, a table's column and a single number beside a field.
+    let number = |name: &str, file: &str, array: Option<&str>| FieldOption {
+        name: name.into(),
+        file: folder().join(file),
+        array: array.map(String::from),
+    };
+    let with = |numbers: Vec<FieldOption>| {
+        let mut options = field("stored.npz", "K");
+        options.fields.extend(numbers);
+        source_of(&options)
+    };
+    let named = with(vec![number("a", "stored.npz", Some("nu")), number("b", "numbers.csv", Some("nu_squared"))]);
+    let mut named = named.unwrap();
+    assert_eq!((named.fields(), named.scalars()), (vec!["u".to_string()], vec!["a".into(), "b".to_string()]));
+    let second = named.read(1..2).unwrap().remove(0).scalars;
+    assert!(second[0] == 0.2 && (second[1] - 0.04).abs() < 1e-15, "{second:?}");
+    refused(
+        with(vec![number("a", "stored.npz", Some("x"))]),
+        &["stored.npz", "one number a per sample, 3 in all, found 6"],
+    );
+    let only = ImportOptions { fields: vec![number("a", "stored.npz", Some("nu"))], ..ImportOptions::default() };
+    refused(source_of(&only), &["--field", "expected a field [N, H, W]", "one number per sample"]);
+
+    refused_numbers("with_nan.npz", &["number nu", "NaN in sample 1", "--drop-nan", "--scalars"]);
+    let options = ImportOptions { drop_nan: true, ..ImportOptions::default() };
+    let mut source = check_with("with_nan", &["with_nan.npz"], &options);
+    assert_eq!(source.scalar_values()[0].values, [0.1, 0.3]);
+    assert_eq!(source.read(1..2).unwrap()[0].scalars, [0.3]);
+}
+
+fn source_of(options: &ImportOptions) -> Result<FileSource> {
+    source(&[], options)
+}
+
+fn refused_numbers(file: &str, parts: &[&str]) {
+    refused(source(&[file], &ImportOptions::default()).and_then(|mut s| s.read(0..s.count())), parts);
+}
+
+#[test]
+fn the_numbers_that_are_kept_can_be_chosen() {
+    let import = |scalars: Option<&str>, file: &str| {
+        let scalars = scalars.map(|names| names.split(',').filter(|n| !n.is_empty()).map(String::from).collect());
+        Imported::open(&paths(&[file]), &ImportOptions { scalars, ..ImportOptions::default() }, 0.5)
+    };
+    let names = |imported: &Imported| imported.scalars().into_iter().map(|s| s.name).collect::<Vec<_>>();
+    let constants = |imported: &Imported| imported.constants().into_iter().collect::<Vec<_>>();
+    let all = import(None, "the_well.hdf5").unwrap();
+    assert_eq!((names(&all), constants(&all)), (vec!["seed_of_sample".to_string()], vec![("Re".to_string(), 100.0)]));
+    assert!(all.notes.iter().any(|n| n.contains("t of the samples is not kept")), "{:?}", all.notes);
+    let some = import(Some("t"), "the_well.hdf5").unwrap();
+    assert_eq!((names(&some), constants(&some)), (vec!["t".to_string()], Vec::new()));
+    assert!(names(&import(Some(""), "the_well.hdf5").unwrap()).is_empty());
+    refused(import(Some("Ra"), "the_well.hdf5"), &["--scalars", "no number Ra", "Re, seed_of_sample, t"]);
+    refused(import(Some("a"), "c_f4.npy"), &["--scalars", "none"]);
+    // The samples of two files with other constants: the number varies.
+    let files = paths(&["1D_Burgers_Sols_Nu0.01.hdf5", "1D_Burgers_Sols_Nu0.1.hdf5"]);
+    let both = Imported::open(&files, &ImportOptions::default(), 0.2).unwrap();
+    assert_eq!((names(&both), constants(&both)), (vec!["Nu".to_string()], Vec::new()));
+    let held_out = both.samples(Split::Valid, 0..1).unwrap().remove(0);
+    assert_eq!((held_out.len(), held_out[56]), (57, 0.1));
+}
+
+#[test]
+fn axes_that_do_not_fit_their_coordinates_are_refused() {
+    let import = |file: &str, options: ImportOptions| Imported::open(&paths(&[file]), &options, 0.5);
+    let none = ImportOptions::default;
+    refused(
+        import("transposed.npz", none()),
+        &["transposed.npz:u", "[3, 6, 5]", "5 along x and 6 along y", "another order", "--axes y,x"],
+    );
+    let turned = ImportOptions { axes: axes("y,x"), ..none() };
+    let source = check_with("transposed", &["transposed.npz"], &turned);
+    assert_eq!(ends(&source.axes()[0]), ("y", 0.0, 1.0, false, true));
+    refused(
+        import("transposed_well.hdf5", none()),
+        &["transposed_well.hdf5:t0_fields/u", "[3, 1, 6, 5]", "transposed"],
+    );
+    let unrelated = import("unrelated.npz", none()).unwrap();
+    assert!(unrelated.notes.iter().any(|n| n.contains("the 9 coordinates of x are not used")), "{:?}", unrelated.notes);
+    refused(import("backwards.npz", none()), &["axis `x`", "first < last", "reverse them"]);
+    refused(import("standing.npz", none()), &["coordinates of x", "not evenly spaced"]);
+    let shapes = import("shapes.npz", none()).unwrap();
+    assert!(shapes.notes.iter().any(|n| n.contains("v [3, 4, 4] is left out")), "{:?}", shapes.notes);
+    assert_eq!(shapes.fields().len(), 1);
+    refused(import("huge.npy", none()), &["at least 2 samples, found 1", "hold out"]);
+    for valid in [0.0, 1.0, -0.1, f64::NAN] {
+        refused(Imported::open(&paths(&["c_f4.npy"]), &none(), valid), &["--valid", "between 0 and 1"]);
+    }
+    let home = tempfile::tempdir().unwrap();
+    let reserved = home.path().join("scalars.npy");
+    std::fs::copy(folder().join("c_f4.npy"), &reserved).unwrap();
+    refused(Imported::open(&[reserved], &none(), 0.5), &["`scalars` cannot be a field's name", "--field"]);
+}
+
+#[test]
+fn other_formats_where_an_array_is_expected_are_named() {
+    for (file, words) in [("hdf5_inside.npy", "an HDF5 file"), ("stored.npz", "an .npz archive"), ("v5.mat", "MATLAB")]
+    {
+        refused(npy::read(&folder().join(file)), &[file, "expected a .npy array", words, "softly data import"]);
+    }
+    for (file, words) in [("fortran_f8.npy", "Fortran"), ("big_f4.npy", ">f4"), ("i4.npy", "<i4"), ("f2.npy", "<f2")] {
+        refused(npy::read(&folder().join(file)), &[file, words, "save"]);
     }
 }

@@ -285,7 +285,8 @@ fn the_likelihood_differentiates_through_the_correction() {
                 let scd = ScdConfig { scale, input, detach, ..ScdConfig::default() };
                 let gradient = GradientDirection::new(constraint.clone(), scale, Damping::Exponential, 1.0);
                 let along: Vec<Box<dyn Direction>> = vec![Box::new(gradient.differentiable())];
-                let gamma = Gamma::new(&scd, &along, POINT, &mut Stream::new(0, Purpose::Weights, 1), &cpu()).unwrap();
+                let gamma =
+                    Gamma::new(&scd, &along, 1, POINT, &mut Stream::new(0, Purpose::Weights, 1), &cpu()).unwrap();
                 let base = Box::new(Gaussian::flat());
                 let mut model = SoftlyConstrained::new(base, constraint.clone(), along, gamma, scd, 0.8);
                 wake_gamma(&mut model, size);

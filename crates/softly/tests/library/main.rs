@@ -14,6 +14,7 @@ mod explained;
 mod field_metrics;
 mod formats;
 mod generators;
+mod hand_made;
 mod layers;
 mod likelihood;
 mod memory;

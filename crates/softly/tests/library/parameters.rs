@@ -39,6 +39,8 @@ fn data() -> DataSpec {
         fields: vec!["p".into(), "K".into()],
         grid: grid(),
         units: Units { mean: vec![0.1, 1.3], scale: vec![0.2, 0.6] },
+        scalars: Vec::new(),
+        hash: String::new(),
         floors: BTreeMap::new(),
     }
 }
@@ -95,7 +97,7 @@ fn a_learned_or_certain_number_acts_like_a_given_one_even_inside_a_formula() {
 
 /// Two channels on one node; the residual is the parameters themselves.
 fn drawn_numbers(values: &[f64]) -> (Vec<f64>, Vec<f64>) {
-    let part = |formula: &str| ResidualConfig { formula: formula.into(), region: Region::All, weight: 1.0 };
+    let part = |formula: &str| ResidualConfig { formula: formula.into(), region: Region::All, weight: 1.0, name: None };
     let config = ConstraintConfig {
         parameters: BTreeMap::from([
             ("a".to_string(), ParameterConfig::Normal { normal: [2.0, 0.5] }),

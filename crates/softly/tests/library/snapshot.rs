@@ -39,7 +39,7 @@ fn no_single_flipped_bit_goes_unnoticed() {
 type Change = fn(&str) -> String;
 
 #[test]
-fn snapshots_that_no_training_wrote_are_refused_and_those_without_a_checksum_are_read() {
+fn snapshots_that_no_training_wrote_are_refused_and_those_without_a_checksum_too() {
     let config = small("scd", &[]);
     let home = TempDir::new().unwrap();
     let path = home.path().join("snapshot.safetensors");
@@ -74,7 +74,8 @@ fn snapshots_that_no_training_wrote_are_refused_and_those_without_a_checksum_are
     let length = u64::from_le_bytes(good[..8].try_into().unwrap()) - 66;
     bare.splice(0..0, length.to_le_bytes());
     fs::write(&path, bare).unwrap();
-    Snapshot::read(&path).unwrap().model(&cpu(), &path).unwrap();
+    let error = Snapshot::read(&path).unwrap_err();
+    assert!(error.to_string().contains("without a checksum"), "{error}");
 }
 
 #[test]
@@ -101,4 +102,44 @@ fn a_loaded_snapshot_denoises_bit_for_bit_like_the_trained_model() {
         // The snapshot holds the running average, not the last step's weights.
         assert_ne!(found(&training.model), ours, "{method}");
     }
+}
+
+#[test]
+fn a_soft_constraint_stays_the_one_that_it_was_trained_with() {
+    let home = TempDir::new().unwrap();
+    let written = |method: &str| {
+        let path = home.path().join(format!("{method}.safetensors"));
+        new_training(&small(method, &[])).unwrap().snapshot().write(&path).unwrap();
+        path
+    };
+    let other = ["constraint.residual=x^2 + y^2 - 4".to_string()];
+    let (scd, vanilla) = (written("scd"), written("vanilla"));
+    let error = Trained::load_with(&scd, &other, &cpu()).err().expect("refused");
+    assert_eq!(error.exit_code(), 2);
+    let said = error.to_string();
+    assert!(
+        said.starts_with("constraint: ") && said.contains("scd.safetensors") && said.contains("softly adapt"),
+        "{said}"
+    );
+    assert!(Trained::load_to_judge(&scd, &other, &cpu()).is_err());
+    // The truth, the sampler and directions may change, and so may the constraint of a model that does not use it.
+    let truth = "truth={fields=['x', 'y'], residual='x^2 + y^2 - 4'}".to_string();
+    Trained::load_with(&scd, &[truth, "sampler.steps=3".into()], &cpu()).unwrap();
+    Trained::load_with(&scd, &["constraint.norm=l1-sum".into()], &cpu()).unwrap();
+    Trained::load_with(&vanilla, &other, &cpu()).unwrap();
+}
+
+#[test]
+fn paths_in_a_snapshot_lead_from_its_folder() {
+    let home = TempDir::new().unwrap();
+    let config = small("vanilla", &["data.path=some/where"]);
+    let mut snapshot = new_training(&small("vanilla", &[])).unwrap().snapshot();
+    snapshot.blueprint.config.data.path = config.data.path;
+    let path = home.path().join("runs/a.safetensors");
+    fs::create_dir(home.path().join("runs")).unwrap();
+    snapshot.write(&path).unwrap();
+    let text = TensorFile::read(&path).unwrap().metadata["config"].clone();
+    assert!(text.contains("some/where\"") && !text.contains("path = \"some/where\""), "{text}");
+    let read = Snapshot::read(&path).unwrap().blueprint.config.data.path.unwrap();
+    assert_eq!(std::path::absolute(read).unwrap(), std::path::absolute("some/where").unwrap());
 }

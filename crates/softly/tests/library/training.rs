@@ -1,10 +1,14 @@
 //! Training runs: exact resumption, refusal of what does not belong, divergence.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use burn::tensor::{Tensor, TensorData};
 use softly::error::{Error, Result};
-use softly::{Config, Dataset, Metrics, RunFolder, Snapshot, Training, run};
+use softly::tensors::to_vec_f64;
+use softly::{Config, Dataset, Layers, Metrics, ParameterConfig, RunFolder, Snapshot, Training, run};
+use softly_pde::grid::{Axis, Grid};
 use tempfile::TempDir;
 
 use crate::common::{Watch, contents, cpu, dataset, info, new_training, small, weights};
@@ -55,6 +59,43 @@ fn shares_of_a_batch_add_up_whatever_the_threads() {
     let config = small("vanilla", &["train.shares=17"]);
     let refused = new_training(&config).err().unwrap().to_string();
     assert!(refused.starts_with("train.shares: expected 1 to 16"), "{refused}");
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit_of_a_training() {
+    let unet = "denoiser.backbone={kind='unet', channels=8, multipliers=[1, 2], blocks=1, head=8}";
+    let darcy = |batch: usize, shares: usize| {
+        let settings = [unet, "data.count=24", "data.valid=4", "train.log_every=1"];
+        let sizes = [format!("train.batch={batch}"), format!("train.shares={shares}")];
+        let layers = Layers::new().preset("darcy-demo").unwrap().method("vanilla").unwrap();
+        let settings = settings.into_iter().chain(sizes.iter().map(String::as_str));
+        settings.fold(layers, |layers, setting| layers.set(setting).unwrap()).finish("test").unwrap()
+    };
+    let mlp = |batch: usize, shares: usize| {
+        small("scd", &[&format!("train.batch={batch}"), &format!("train.shares={shares}"), "train.log_every=1"])
+    };
+    let networks: [&dyn Fn(usize, usize) -> Config; 2] = [&darcy, &mlp];
+    for (network, of) in networks.into_iter().enumerate() {
+        for (batch, shares) in [(1, 1), (7, 1), (16, 1), (7, 3)] {
+            let config = of(batch, shares);
+            let data = dataset(&config);
+            let trained = |threads: usize| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                pool.install(|| {
+                    let mut training = Training::new(&config, data.clone(), &cpu()).unwrap();
+                    let norms: Vec<f64> = (0..4).map(|_| training.step().unwrap().unwrap().gradient_norm).collect();
+                    (norms, training.snapshot().weights)
+                })
+            };
+            let alone = trained(1);
+            for threads in [2, 3, 5] {
+                assert!(
+                    alone == trained(threads),
+                    "network {network}, batch {batch}, {shares} shares, {threads} threads"
+                );
+            }
+        }
+    }
 }
 
 #[test]
@@ -155,6 +196,68 @@ fn folders_that_belong_to_something_else_are_refused_and_left_alone() {
 }
 
 #[test]
+fn a_finished_training_goes_on_when_more_steps_are_asked_for() {
+    let with =
+        |iterations: u64, more: &[&str]| small("scd", &[&[&*format!("train.iterations={iterations}")], more].concat());
+    let home = TempDir::new().unwrap();
+    let folder = |name: &str| RunFolder::new(home.path().join(name));
+    // 33 steps end between two checkpoints.
+    let (whole, extended) = (folder("whole"), folder("extended"));
+    train(&with(60, &[]), &whole.path).unwrap();
+    train(&with(33, &[]), &extended.path).unwrap();
+    let short = fs::read(extended.snapshot()).unwrap();
+    let mut first = None;
+    let stopped = train_watched(&with(60, &[]), &extended.path, |step| {
+        first.get_or_insert(step);
+        step == 40
+    });
+    assert!(matches!(stopped, Err(Error::Interrupted { .. })) && first == Some(34), "{first:?}");
+    assert_eq!(fs::read(extended.snapshot()).unwrap(), short, "the shorter training can still be used");
+    train(&with(60, &[]), &extended.path).unwrap();
+    // The rate is constant, so all is as if the count had been 60 from the start; only the 33rd step has a line of its own.
+    assert_eq!(fs::read(extended.snapshot()).unwrap(), fs::read(whole.snapshot()).unwrap());
+    let steps = |folder: &RunFolder| -> Vec<u64> {
+        let text = fs::read_to_string(folder.metrics()).unwrap();
+        text.lines().map(|line| serde_json::from_str::<Metrics>(line).unwrap().step).collect()
+    };
+    assert_eq!(steps(&whole), [7, 14, 21, 28, 35, 42, 49, 56, 60]);
+    assert_eq!(steps(&extended), [7, 14, 21, 28, 33, 35, 42, 49, 56, 60]);
+    assert_eq!(fs::read(extended.config()).unwrap(), fs::read(whole.config()).unwrap());
+
+    assert_refused(&extended.path, "60 steps already", || train(&with(33, &[]), &extended.path));
+    let other = with(90, &["train.rate=2e-3"]);
+    assert_refused(&extended.path, "another configuration", || train(&other, &extended.path));
+
+    // A cosine knows its end: with more steps it goes on at the rate that the longer run has there.
+    let cosine = "train.schedule={kind='cosine'}";
+    let bent = folder("bent");
+    train(&with(28, &[cosine]), &bent.path).unwrap();
+    train(&with(56, &[cosine]), &bent.path).unwrap();
+    let text = fs::read_to_string(bent.metrics()).unwrap();
+    let rates: Vec<f64> = text.lines().map(|line| serde_json::from_str::<Metrics>(line).unwrap().rate).collect();
+    let config = with(56, &[cosine]).train;
+    let expected = |done: u64, total: u64| config.rate * config.schedule.factor(done - 1, total);
+    assert_eq!(
+        rates,
+        [7, 14, 21, 28]
+            .map(|s| expected(s, 28))
+            .into_iter()
+            .chain([35, 42, 49, 56].map(|s| expected(s, 56)))
+            .collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn fewer_samples_than_a_batch_are_used_over_and_over() {
+    let config = small("vanilla", &["data.count=3", "data.valid=1"]);
+    let mut training = new_training(&config).unwrap();
+    for _ in 0..8 {
+        training.step().unwrap();
+    }
+    assert!(training.optimizer.slots.iter().flat_map(|s| &s.value).all(|v| v.is_finite()));
+}
+
+#[test]
 fn damaged_and_foreign_checkpoints_are_refused_and_left_alone() {
     let config = small("scd", &[]);
     let home = TempDir::new().unwrap();
@@ -237,4 +340,129 @@ fn empty_data_and_data_that_are_not_finite_are_refused() {
     }
     assert!(attempt(Dataset { train: Vec::new(), ..good.clone() }).contains("train data"));
     assert!(attempt(Dataset { valid: Vec::new(), ..good }).contains("valid data"));
+}
+
+#[test]
+fn a_run_goes_on_with_its_own_data_and_files_only() {
+    let config = small("scd", &[]);
+    let home = TempDir::new().unwrap();
+    let folder = RunFolder::new(home.path().join("run"));
+    let mut other = dataset(&config);
+    other.train[5] += 0.5;
+    let with_other = || {
+        let training = Training::new(&config, other.clone(), &cpu())?;
+        run(training, &folder, info(), &Watch::new(|_| false).job(&cpu()))
+    };
+    train_watched(&config, &folder.path, |step| step == 12).unwrap_err();
+    assert_refused(&folder.path, "a run on other data", with_other);
+    // The same numbers on another domain are other data.
+    let moved = |grid: Grid| {
+        let data = Dataset { grid, ..dataset(&config) };
+        run(Training::new(&config, data, &cpu())?, &folder, info(), &Watch::new(|_| false).job(&cpu()))
+    };
+    let point = |last: f64| Grid { axes: vec![Axis::new("a", 1, 0.0, last), Axis::new("b", 1, 0.0, 1.0)] };
+    assert_refused(&folder.path, "a run on other data", || moved(point(2.0)));
+    // The checkpoint of another seed has the same shapes.
+    let seeded = RunFolder::new(home.path().join("seeded"));
+    train_watched(&small("scd", &["train.seed=5"]), &seeded.path, |step| step == 12).unwrap_err();
+    let own = fs::read(folder.checkpoint()).unwrap();
+    fs::copy(seeded.checkpoint(), folder.checkpoint()).unwrap();
+    assert_refused(&folder.path, "another configuration", || train(&config, &folder.path));
+    fs::write(folder.checkpoint(), own).unwrap();
+    train(&config, &folder.path).unwrap();
+    assert_refused(&folder.path, "a run on other data", with_other);
+    train(&small("scd", &["train.seed=5"]), &seeded.path).unwrap();
+    fs::copy(seeded.snapshot(), folder.snapshot()).unwrap();
+    assert_refused(&folder.path, "another configuration", || train(&config, &folder.path));
+    let hash = dataset(&config).hash();
+    assert_eq!(folder.read_info().unwrap().dataset_hash, hash);
+    assert_eq!(Snapshot::read(&seeded.snapshot()).unwrap().blueprint.data.hash, hash);
+}
+
+/// Samples of u on 8 × 8 nodes, each a wave times `size` plus `mean`, and the scalar nu if asked for.
+fn waves(count: usize, size: f32, mean: f32, with_nu: bool) -> Dataset {
+    let mut train = Vec::new();
+    for i in 0..count {
+        train.extend((0..64).map(|k| mean + size * (0.3 * (k * (i + 1)) as f32).sin()));
+        if with_nu {
+            train.extend([0.1 * (i + 1) as f32; 64]);
+        }
+    }
+    let (fields, scalars): (&[&str], &[&str]) = if with_nu { (&["u", "nu"], &["nu"]) } else { (&["u"], &[]) };
+    Dataset {
+        fields: fields.iter().map(ToString::to_string).collect(),
+        scalars: scalars.iter().map(ToString::to_string).collect(),
+        constants: BTreeMap::from([("beta".to_string(), 2.0)]),
+        grid: Grid::unit(8, 8),
+        valid: train.clone(),
+        train,
+        generator: None,
+        equation: None,
+    }
+}
+
+/// A small configuration for fields, with an equation.
+fn of_fields(residual: &str) -> Config {
+    let residual = format!("constraint={{ fields = ['u'], residual = '{residual}' }}");
+    let settings = ["data.normalise='std'", "denoiser.backbone={kind='unet', channels=8, multipliers=[1], blocks=1}"];
+    let mut layers = Layers::new();
+    for setting in settings.iter().copied().chain([residual.as_str(), "train.batch=4", "train.iterations=3"]) {
+        layers = layers.set(setting).unwrap();
+    }
+    layers.finish("test").unwrap()
+}
+
+#[test]
+fn tiny_and_huge_units_are_normalised_and_constant_fields_are_refused() {
+    let config = of_fields("dxx(u)");
+    for size in [1e-30, 1.0, 1e30] {
+        let data = waves(6, size, 3.0 * size, false);
+        let mut training = Training::new(&config, data.clone(), &cpu()).unwrap();
+        let units = &training.blueprint.data.units;
+        let normalised = Dataset::batch(&data.train, &[0, 1, 2, 3, 4, 5], 64, 64, units);
+        let n = normalised.len() as f64;
+        let mean = normalised.iter().map(|&v| f64::from(v)).sum::<f64>() / n;
+        let std = (normalised.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / n).sqrt();
+        assert!(mean.abs() < 1e-6 && (std - 0.5).abs() < 1e-6, "{size}: {mean} ± {std}");
+        let x = Tensor::from_data(TensorData::new(normalised, [6, 1, 8, 8]), &cpu());
+        for (back, value) in to_vec_f64(units.physical(x)).iter().zip(&data.train) {
+            assert!(
+                (back / f64::from(*value) - 1.0).abs() < 1e-4 || (back / f64::from(size)).abs() < 1e-3,
+                "{back} {value}"
+            );
+        }
+        for _ in 0..3 {
+            training.step().unwrap();
+        }
+    }
+    for (size, mean) in [(0.0, 0.0), (0.0, 2.5), (1e-8, 1.0), (1e-42, 0.0)] {
+        let said = Training::new(&config, waves(6, size, mean, false), &cpu()).err().unwrap().to_string();
+        assert!(said.contains("field `u`") && said.contains("values that vary"), "{said}");
+    }
+}
+
+#[test]
+fn formulas_use_the_numbers_of_samples_by_name() {
+    let config = of_fields("nu*dxx(u) - beta");
+    let training = Training::new(&config, waves(6, 1.0, 0.0, true), &cpu()).unwrap();
+    let constraint = training.blueprint.config.constraint.as_ref().unwrap();
+    assert_eq!(constraint.fields, ["u", "nu"]);
+    assert_eq!(constraint.parameters.get("beta"), Some(&ParameterConfig::Number(2.0)));
+    assert_eq!(training.blueprint.data.scalars, ["nu"]);
+    // Without nu among the data the name means nothing; the configuration's own number wins over the data's.
+    let said = Training::new(&config, waves(6, 1.0, 0.0, false), &cpu()).err().unwrap().to_string();
+    assert!(said.contains("nu"), "{said}");
+    let mut own = config.clone();
+    own.constraint.as_mut().unwrap().parameters.insert("beta".into(), ParameterConfig::Number(3.0));
+    let training = Training::new(&own, waves(6, 1.0, 0.0, true), &cpu()).unwrap();
+    let constraint = training.blueprint.config.constraint.as_ref().unwrap();
+    assert_eq!(constraint.parameters.get("beta"), Some(&ParameterConfig::Number(3.0)));
+    // Equations that the data cannot have.
+    let refused = |config: &Config| Training::new(config, waves(6, 1.0, 0.0, true), &cpu()).err().unwrap().to_string();
+    let said = refused(&of_fields("x^2 - beta"));
+    assert!(said.contains("depends on none of the fields u"), "{said}");
+    let mut lacking = of_fields("dxx(u)");
+    lacking.constraint.as_mut().unwrap().fields = vec!["v".into()];
+    let said = refused(&lacking);
+    assert!(said.contains("no field `v`; they have u, nu"), "{said}");
 }

@@ -1,14 +1,20 @@
 //! The U-Net against reference numbers of the published network, through the kernels and composed of tensor operations.
 
 use std::collections::HashMap;
+use std::path::Path;
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use safetensors::SafeTensors;
+use softly::job::Job;
 use softly::random::{Purpose, Stream};
 use softly::tensors::to_vec_f32;
-use softly::{Backbone, BackboneConfig, Denoiser, Edm, Layers, Parameters, UNet, UNetConfig, composed};
+use softly::{
+    Backbone, BackboneConfig, Dataset, Denoiser, Edm, FieldShape, HeldOut, Integrator, Layers, Likelihood, Parameters,
+    Probes, Training, UNet, UNetConfig, Unobserved, composed,
+};
+use softly_pde::grid::{Axis, Grid};
 
-use crate::common::cpu;
+use crate::common::{configured, cpu, normals};
 
 /// Name → shape and values.
 type Reference = HashMap<String, (Vec<usize>, Vec<f32>)>;
@@ -97,12 +103,137 @@ fn the_papers_networks_have_the_papers_sizes() {
 }
 
 #[test]
-fn rectangles_work_and_odd_sides_are_refused() {
+fn rectangles_work_and_too_many_levels_are_refused() {
     let device = cpu();
     let net = network(&small(), [1, 8, 12], &device);
     let x = Tensor::<4>::ones([2, 1, 8, 12], &device);
     assert_eq!(net.forward(x, &[0.1, 0.2]).dims(), [2, 1, 8, 12]);
-    let error = UNet::new(&small(), [1, 8, 13], &mut Stream::new(0, Purpose::Weights, 0), &device).err().unwrap();
+    let deep = UNetConfig { multipliers: vec![1; 6], ..small() };
+    let error = UNet::new(&deep, [1, 64, 13], &mut Stream::new(0, Purpose::Weights, 0), &device).err().unwrap();
     let text = error.to_string();
-    assert!(text.contains("divisible by 2") && text.contains("8×13"), "{text}");
+    assert!(text.contains("6 levels") && text.contains("64×13") && text.contains("fewer levels"), "{text}");
+}
+
+/// A network of three levels with random gains, so that its output and gradients are not zero at the start.
+fn any_grid(shape: FieldShape, device: &Device) -> UNet {
+    let config = UNetConfig {
+        channels: 4,
+        multipliers: vec![1, 2, 2],
+        blocks: 1,
+        attention: vec![],
+        head: 4,
+        log_variance: false,
+    };
+    let mut stream = Stream::new(3, Purpose::Weights, 0);
+    let mut net = UNet::new(&config, shape, &mut stream, device).unwrap();
+    net.visit("", &mut |name, parameter| {
+        if name.ends_with("gain") {
+            parameter.set(vec![0.7]);
+        }
+    });
+    net
+}
+
+fn random(shape: [usize; 4], index: u64, device: &Device) -> Tensor<4> {
+    let values = normals(7, index, shape.iter().product()).into_iter().map(|v| v as f32).collect();
+    Tensor::from_data(TensorData::new::<f32, _>(values, shape), device)
+}
+
+#[test]
+fn a_padded_network_is_the_network_of_the_extended_field() {
+    // 6 × 7 nodes become 8 × 8: mirrored at the ends, or gone on with along a periodic axis.
+    let device = cpu();
+    let x = random([1, 2, 6, 7], 0, &device);
+    let rows = |sources: &[i32]| -> Tensor<1, Int> { Tensor::from_data(sources, &device) };
+    let extended = x.clone().select(2, rows(&[1, 0, 1, 2, 3, 4, 5, 4]));
+    let whole = any_grid([2, 8, 8].into(), &device);
+    for (periodic, cols) in [(false, [0, 1, 2, 3, 4, 5, 6, 5]), (true, [0, 1, 2, 3, 4, 5, 6, 0])] {
+        let net = any_grid(FieldShape { size: [2, 6, 7], periodic: [false, periodic] }, &device);
+        let found = net.forward(x.clone(), &[0.3]);
+        let expected = whole.forward(extended.clone().select(3, rows(&cols)), &[0.3]).slice([0..1, 0..2, 1..7, 0..7]);
+        assert_eq!(to_vec_f32(found), to_vec_f32(expected), "periodic: {periodic}");
+    }
+}
+
+#[test]
+fn gradients_pass_through_the_padding() {
+    let device = cpu().autodiff();
+    let shape = FieldShape { size: [1, 5, 7], periodic: [false, true] };
+    let net = any_grid(shape, &device);
+    let x = random([1, 1, 5, 7], 1, &device).require_grad();
+    let v = random([1, 1, 5, 7], 2, &device);
+    let mut gradients = (net.forward(x.clone(), &[0.2]) * v.clone()).sum().backward();
+    let gradient = to_vec_f32(x.grad_remove(&mut gradients).unwrap());
+    let plain = any_grid(shape, &cpu());
+    let (x, v) = (x.detach().without_autodiff(), to_vec_f32(v.without_autodiff()));
+    for node in [0, 3, 6, 17, 28, 34] {
+        let at = |step: f32| -> f64 {
+            let mut values = to_vec_f32(x.clone());
+            values[node] += step;
+            let moved: Tensor<4> = Tensor::from_data(TensorData::new(values, [1, 1, 5, 7]), &cpu());
+            let out = to_vec_f32(plain.forward(moved, &[0.2]));
+            out.iter().zip(&v).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+        };
+        let slope = (at(1e-2) - at(-1e-2)) / 2e-2;
+        assert!(
+            (f64::from(gradient[node]) - slope).abs() < 2e-3 * (1.0 + slope.abs()),
+            "{node}: {} {slope}",
+            gradient[node]
+        );
+    }
+}
+
+/// Smooth data on `grid`.
+fn waves(grid: &Grid, count: usize) -> Dataset {
+    let field = |i: usize| {
+        let [a, b] = normals(11, i as u64, 2)[..] else { panic!("two numbers") };
+        let at = |node: usize| {
+            let (x, y) =
+                ((node / grid.cols()) as f64 / grid.rows() as f64, (node % grid.cols()) as f64 / grid.cols() as f64);
+            (a * (6.0 * x).cos() + b * (std::f64::consts::TAU * y).sin()) as f32
+        };
+        (0..grid.len()).map(at).collect::<Vec<f32>>()
+    };
+    let samples = |from: usize, to: usize| (from..to).flat_map(field).collect();
+    Dataset {
+        scalars: Vec::new(),
+        constants: std::collections::BTreeMap::default(),
+        fields: vec!["u".into()],
+        grid: grid.clone(),
+        train: samples(0, count),
+        valid: samples(count, count + 2),
+        generator: None,
+        equation: None,
+    }
+}
+
+#[test]
+fn any_grid_trains_samples_and_has_a_likelihood() {
+    for (rows, cols, channels) in [(50, 37, 4), (101, 64, 4), (421, 421, 2)] {
+        let axes = vec![Axis::new("t", rows, 0.0, 1.0), Axis::new("x", cols, 0.0, 2.0).periodic()];
+        let data = waves(&Grid { axes }, 3);
+        let network = format!(
+            "denoiser.backbone={{kind='unet', channels={channels}, multipliers=[1, 1, 1, 1], blocks=1, head=4}}"
+        );
+        let settings = [&*network, "train.batch=2", "train.iterations=2", "sampler.steps=2"];
+        let config = configured("fields", &settings);
+        let mut training = Training::new(&config, data.clone(), &cpu()).unwrap();
+        training.step().unwrap();
+        if rows == 421 {
+            continue;
+        }
+        training.step().unwrap();
+        let snapshot = training.snapshot();
+        let model = snapshot.model(&cpu(), Path::new("test")).unwrap();
+        let samples = to_vec_f32(config.sampler.sample(model.target(), 0, &[0, 1], &cpu(), &mut Unobserved));
+        assert!(samples.len() == 2 * rows * cols && samples.iter().all(|v| v.is_finite()));
+        let mut likelihood = Likelihood::for_model(&snapshot.blueprint.config);
+        likelihood.integrator = Integrator::Heun { steps: 3, rho: 7.0 };
+        likelihood.probes = Probes::Rademacher { count: 1 };
+        let units = &snapshot.blueprint.data.units;
+        let values = Dataset::batch(&data.valid, &[0], rows * cols, rows * cols, units);
+        let held_out = HeldOut { values: &values, shape: [1, rows, cols], units };
+        let report = likelihood.evaluate(&model, held_out, 0, &Job::silent(&cpu())).unwrap();
+        assert!(report.bits_per_dim.is_finite());
+    }
 }

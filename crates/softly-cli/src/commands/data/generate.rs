@@ -61,7 +61,6 @@ pub fn run(source: &Source, out: &Path, count: Option<u64>, seed: Option<u64>, j
 fn own_residual(folder: &DatasetFolder, device: &Device) -> Result<Option<ResidualSummary>> {
     let Some(equation) = &folder.description.equation else { return Ok(None) };
     let constraint = DataConstraint::new(equation, folder)?;
-    let mut unused = blake3::Hasher::new();
-    let found = inspect(folder, Split::Valid, FEW, Some(&constraint), &mut unused, &Job::silent(device))?;
+    let found = inspect(folder, Split::Valid, FEW, Some(&constraint), &Job::silent(device))?;
     Ok(found.residual)
 }

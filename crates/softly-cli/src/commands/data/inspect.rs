@@ -1,4 +1,4 @@
-//! `softly data inspect`: ranges, statistics, and how far the real data are from an equation.
+//! `softly data inspect`: ranges, statistics, and whether the real data obey an equation.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -9,15 +9,19 @@ use serde_json::{Value, json};
 use softly::error::{Error, Result};
 use softly::files::write_atomically;
 use softly::job::Reporter;
-use softly::{ConstraintConfig, DataConstraint, DatasetFolder, Layers, Residuals, Split, SplitInspection, inspect};
+use softly::{
+    ConstraintConfig, DataConstraint, DatasetFolder, Layers, Residuals, Split, SplitInspection, audit, audit_stride,
+    inspect,
+};
 use softly_figures::field_grid::{FieldGrid, FieldRow, Quantity};
 use softly_figures::picture::{Field, colours_of};
 use softly_figures::raster::svg_to_png;
 use softly_figures::svg::Svg;
-use softly_pde::grid::{Axis, Grid, Placement};
+use softly_pde::audit::number;
+use softly_pde::grid::{Axis, Placement};
 use softly_studies::coordinates;
 
-use super::label;
+use super::{audit_page, audit_text, label};
 use crate::interrupt::{catch_interrupt, job};
 use crate::output::{print, print_json};
 use crate::progress::Bar;
@@ -27,49 +31,73 @@ const DRAWN: usize = 4;
 /// Pixels per unit of length of a plot.
 const SCALE: f32 = 2.0;
 
-/// Prints ranges, moments, distributions and the residual of the dataset in `path`, and draws its first samples.
-pub fn run(path: &Path, config: Option<&Path>, plot: Option<&Path>, json: bool) -> Result<()> {
+/// What to look at besides ranges and moments.
+pub struct Wishes<'a> {
+    /// The file of the equation, instead of the dataset's own.
+    pub config: Option<&'a Path>,
+    /// Parameters to fit.
+    pub fit: &'a [String],
+    /// Where samples are drawn.
+    pub plot: Option<&'a Path>,
+    /// Where the page of the audit is written.
+    pub report: Option<&'a Path>,
+}
+
+/// Prints ranges, moments, distributions and the audit of the dataset in `path`, and draws its first samples.
+pub fn run(path: &Path, wishes: &Wishes<'_>, json: bool) -> Result<()> {
     let folder = DatasetFolder::open(path)?;
-    let (name, equation) = match config {
-        Some(file) => {
-            let location = file.display().to_string();
-            let parsed = Layers::new().file(file)?.finish(&location)?;
-            let missing = || {
-                Error::input(&location, "expected a [constraint] table, found none")
-                    .hint("see `softly presets darcy-demo`")
-            };
-            (location.clone(), Some(parsed.constraint.ok_or_else(missing)?))
-        }
-        None => ("the data's own equation".to_string(), folder.description.equation.clone()),
-    };
+    let (name, equation) = equation_of(&folder, wishes)?;
+    let equation = equation.map(|equation| folder.complete(&equation));
+    let needs_equation = [("--fit", !wishes.fit.is_empty()), ("--report", wishes.report.is_some())];
+    if let (None, Some((flag, _))) = (&equation, needs_equation.iter().find(|(_, wished)| *wished)) {
+        let problem = "these data have no equation of their own";
+        return Err(Error::input(flag, problem).hint("name a file with a [constraint] table: --config FILE"));
+    }
     let constraint = equation.as_ref().map(|e| DataConstraint::new(e, &folder)).transpose()?;
+    let constraint = constraint.map(|constraint| constraint.keeping(audit_stride(&folder)));
     // A plot that cannot be drawn is refused before all samples are read.
-    if let Some(file) = plot {
+    if let Some(file) = wishes.plot {
         draw(&folder, file)?;
     }
     catch_interrupt();
     let bar = Bar::new(0, "samples");
     bar.begin((folder.count(Split::Train) + folder.count(Split::Valid)) as u64, 0);
-    let (mut hasher, device) = (blake3::Hasher::new(), Device::flex());
-    let mut look_at =
-        |split| inspect(&folder, split, usize::MAX, constraint.as_ref(), &mut hasher, &job(&device, &bar));
+    let device = Device::flex();
+    let look_at = |split| inspect(&folder, split, usize::MAX, constraint.as_ref(), &job(&device, &bar));
     let (train, valid) = (look_at(Split::Train)?, look_at(Split::Valid)?);
+    let found = equation.as_ref().map(|e| audit(e, &folder, &train, wishes.fit, &job(&device, &bar))).transpose();
     bar.finish();
-    let unchanged = hasher.finalize().to_hex().as_str() == folder.description.hash;
+    let found = found?;
+    if let (Some(file), Some(found)) = (wishes.report, &found) {
+        audit_page::write(file, &folder, found, &train, &name)?;
+    }
     if json {
-        print_json(&report(&folder, [&train, &valid], constraint.is_some().then_some(&name), unchanged));
+        let mut report = report(&folder, [&train, &valid], constraint.is_some().then_some(&name));
+        report["audit"] = json!(found);
+        print_json(&report);
     } else {
-        tell(&folder, [&train, &valid], equation.as_ref().map(|e| (name.as_str(), e)), unchanged);
+        tell(&folder, [&train, &valid], equation.as_ref().map(|e| (name.as_str(), e)));
+        if let Some(found) = &found {
+            audit_text::tell(found);
+        }
     }
     Ok(())
 }
 
-fn report(
-    folder: &DatasetFolder,
-    splits: [&SplitInspection; 2],
-    constraint: Option<&String>,
-    unchanged: bool,
-) -> Value {
+/// The equation of a file, or the dataset's own, and a name for it.
+fn equation_of(folder: &DatasetFolder, wishes: &Wishes<'_>) -> Result<(String, Option<ConstraintConfig>)> {
+    let Some(file) = wishes.config else {
+        return Ok(("the data's own equation".to_string(), folder.description.equation.clone()));
+    };
+    let location = file.display().to_string();
+    let parsed = Layers::new().file(file)?.starting(wishes.fit).finish(&location)?;
+    let missing =
+        || Error::input(&location, "expected a [constraint] table, found none").hint("see `softly presets darcy-demo`");
+    let constraint = parsed.constraint.ok_or_else(missing)?;
+    Ok((location, Some(constraint)))
+}
+
+fn report(folder: &DatasetFolder, splits: [&SplitInspection; 2], constraint: Option<&String>) -> Value {
     let description = &folder.description;
     let [train, valid] = splits;
     let fields: Vec<Value> = description
@@ -78,7 +106,7 @@ fn report(
         .enumerate()
         .map(|(c, field)| {
             json!({
-                "name": field.name, "quantity": field.quantity, "unit": field.unit,
+                "name": field.name, "quantity": field.quantity, "unit": field.unit, "scalar": field.scalar,
                 "train": train.fields[c], "valid": valid.fields[c],
             })
         })
@@ -86,33 +114,33 @@ fn report(
     json!({
         "path": folder.path, "train": train.count, "valid": valid.count, "grid": description.grid,
         "generator": description.generator, "seed": description.seed, "hash": description.hash,
-        "hash_matches": unchanged, "fields": fields,
+        "constants": description.constants, "fields": fields,
         "residual": constraint.map(|name| json!({ "constraint": name, "train": train.residual, "valid": valid.residual })),
     })
 }
 
-fn tell(
-    folder: &DatasetFolder,
-    splits: [&SplitInspection; 2],
-    constraint: Option<(&str, &ConstraintConfig)>,
-    unchanged: bool,
-) {
+fn tell(folder: &DatasetFolder, splits: [&SplitInspection; 2], constraint: Option<(&str, &ConstraintConfig)>) {
     let description = &folder.description;
     let grid = &description.grid;
     print(&format!(
-        "{}: {} training and {} held-out samples on {}",
+        "{}: {} training and {} held-out samples{}",
         folder.path.display(),
         description.train,
         description.valid,
-        grid_words(grid)
+        if grid.is_point() { " of single points" } else { "" }
     ));
+    for (number, axis) in grid.axes.iter().enumerate() {
+        print(&format!("axis {}: {}", number + 1, axis_words(axis)));
+    }
     if let (Some(generator), Some(seed)) = (&description.generator, description.seed) {
         let text = serde_json::to_string(generator).expect("a generator is valid JSON");
         print(&format!("generator {text}, seed {seed}"));
     }
-    let verdict =
-        if unchanged { "matches" } else { "DOES NOT MATCH: the files have changed since dataset.toml was written" };
-    print(&format!("hash {} {verdict}", description.hash));
+    for (name, value) in &description.constants {
+        print(&format!("{name} = {value} for all samples"));
+    }
+    // Blocks of another hash were refused while they were read.
+    print(&format!("hash {} matches", description.hash));
     print("");
     print(&format!(
         "{:22} {:>11} {:>11} {:>11} {:>11}  distribution over the training range",
@@ -179,7 +207,7 @@ fn draw(folder: &DatasetFolder, file: &Path) -> Result<()> {
     }
     let failed = |e: &dyn std::fmt::Display| Error::input("--plot", e);
     let mut rows = Vec::new();
-    for (k, entry) in description.fields.iter().enumerate() {
+    for (k, entry) in description.fields.iter().enumerate().filter(|(_, entry)| !entry.scalar) {
         let unit = if entry.unit == "1" { String::new() } else { entry.unit.clone() };
         let value = Quantity::new(format!("{} {}", entry.quantity, entry.name), unit);
         // Map and scale do not depend on which samples are drawn.
@@ -197,12 +225,10 @@ fn draw(folder: &DatasetFolder, file: &Path) -> Result<()> {
     write_atomically(file, |out| out.write_all(&bytes))
 }
 
-/// A grid in words: its axes with their points and ends.
-fn grid_words(grid: &Grid) -> String {
-    let axis = |axis: &Axis| {
-        let points = if axis.placement == Placement::Cells { "cells" } else { "nodes" };
-        let periodic = if axis.periodic { ", periodic" } else { "" };
-        format!("{} {points} along {} from {} to {}{periodic}", axis.nodes, axis.name, axis.first, axis.last)
-    };
-    if grid.is_point() { "single points".into() } else { grid.axes.iter().map(axis).collect::<Vec<_>>().join(" × ") }
+/// An axis in words: `x, 64 nodes from 0 to 1, h = 0.01587`.
+fn axis_words(axis: &Axis) -> String {
+    let points = if axis.placement == Placement::Cells { "cells" } else { "nodes" };
+    let periodic = if axis.periodic { ", periodic" } else { "" };
+    let (name, n, h) = (&axis.name, axis.nodes, number(axis.spacing()));
+    format!("{name}, {n} {points} from {} to {}, h = {h}{periodic}", number(axis.first), number(axis.last))
 }

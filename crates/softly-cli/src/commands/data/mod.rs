@@ -1,5 +1,7 @@
 //! `softly data`: make datasets and look at them.
 
+mod audit_page;
+mod audit_text;
 mod describe;
 mod export;
 mod generate;
@@ -19,7 +21,10 @@ pub fn run(command: Data, json: bool) -> Result<()> {
         Data::Import(arguments) => import::run(&arguments, json),
         Data::Export { folder, to, out } => export::run(&folder, to, &out, json),
         Data::Generate { source, out, count, seed } => generate::run(&source, &out, count, seed, json),
-        Data::Inspect { folder, config, plot } => inspect::run(&folder, config.as_deref(), plot.as_deref(), json),
+        Data::Inspect { folder, config, fit, plot, report } => {
+            let (config, plot, report) = (config.as_deref(), plot.as_deref(), report.as_deref());
+            inspect::run(&folder, &inspect::Wishes { config, fit: &fit, plot, report }, json)
+        }
     }
 }
 

@@ -6,20 +6,21 @@ use burn::tensor::Device;
 use serde_json::json;
 use softly::error::{Error, Result};
 use softly::{
-    Config, Dataset, DatasetFolder, FieldEval, FieldEvaluator, FieldMetrics, FieldResult, METRICS, ReferenceRow,
-    SampleMetric, Trained,
+    Config, Dataset, DatasetFolder, FieldEval, FieldEvaluator, FieldMetrics, FieldResult, FormulaResidual, METRICS,
+    MadeOf, ReferenceRow, RunFolder, SampleMetric, StoredFields, Trained, write_samples, write_stored,
 };
 
 use crate::arguments::{MetricName, Sampling};
 use crate::interrupt::{catch_interrupt, job};
 use crate::output::{print, print_json};
-use crate::progress::Bar;
+use crate::progress::{Bar, say};
+use crate::sampling::settings_of;
 
 /// The data to measure `trained` on: the data of its run, or of the folder `data`.
 pub fn data_of(trained: &Trained, data: Option<&Path>) -> Result<Dataset> {
     let data = match data {
         Some(folder) => DatasetFolder::open(folder)?.load()?,
-        None => Dataset::from_config(&trained.blueprint.config.data)?,
+        None => own_data(trained)?,
     };
     if data.fields != trained.blueprint.data.fields || data.grid != trained.blueprint.data.grid {
         let problem = format!("the data are {:?} on {}×{} nodes", data.fields, data.grid.rows(), data.grid.cols());
@@ -28,16 +29,45 @@ pub fn data_of(trained: &Trained, data: Option<&Path>) -> Result<Dataset> {
     Ok(data)
 }
 
-/// What measures samples of `trained` against `data`: by the equation of the data, if it is known, else by the run's.
-pub fn evaluator_of<'a>(trained: &Trained, data: &'a Dataset) -> Result<FieldEvaluator<'a>> {
+/// The data of the run, which must not have been replaced since.
+fn own_data(trained: &Trained) -> Result<Dataset> {
+    let data = Dataset::from_config(&trained.blueprint.config.data)?;
+    let before = &trained.blueprint.data.hash;
+    match &trained.blueprint.config.data.path {
+        // Generated data are made anew; a folder may hold other data by now.
+        Some(path) if !before.is_empty() && *before != data.hash() => {
+            let problem = format!("the run was trained on other data than this folder holds now ({before})");
+            Err(Error::input(path.display(), problem)
+                .hint(format!("to measure on these data say so: --data {}", path.display())))
+        }
+        _ => Ok(data),
+    }
+}
+
+/// What measures samples of `trained` against `data`, which are of `other` origin than the training data or not: by [truth], which
+/// is the equation of the training data unless it was given, else by [constraint]; without either there are no residuals.
+pub fn evaluator_of<'a>(trained: &Trained, data: &'a Dataset, other: bool) -> Result<FieldEvaluator<'a>> {
     let config = &trained.blueprint.config;
-    // [truth] is the equation of the training data unless it was given; other data may obey another one.
-    let other = data.equation.as_ref().filter(|_| data.generator != config.data.generator);
-    let truth = other.or(config.truth.as_ref()).or(config.constraint.as_ref()).ok_or_else(|| {
-        Error::input(trained.path.display(), "the run has neither [truth] nor [constraint]")
-            .hint("give the equation with --set, or draw samples and use `softly residual`")
-    })?;
+    // Other data may obey another equation.
+    let own = data.equation.as_ref().filter(|_| other);
+    let truth = own.or(config.truth.as_ref()).or(config.constraint.as_ref());
     FieldEvaluator::new(data, truth, &trained.blueprint.data.units)
+}
+
+/// Samples that are kept beside the evaluation of a run.
+const KEPT: usize = 64;
+
+/// The run folder that is measured, unless the command line changes how it samples: such numbers are of the moment.
+pub fn run_as_it_is(sampling: &Sampling) -> Option<RunFolder> {
+    let changed = !settings_of(sampling, sampling.compliance).is_empty() || sampling.seed != 0;
+    (!changed && sampling.model.is_dir()).then(|| RunFolder::new(&sampling.model))
+}
+
+/// Says so if numbers could not be kept: a run may be in a place where nothing can be written.
+pub fn keep(outcome: Result<()>) {
+    if let Err(error) = outcome {
+        say(&format!("not kept for `softly report`: {error}"));
+    }
 }
 
 /// Measures the samples of `trained`, and with `nll` its likelihood and loss, against the data of its run or of `data`.
@@ -50,8 +80,9 @@ pub fn run(
     json: bool,
 ) -> Result<()> {
     let config = &trained.blueprint.config;
+    let other = data.is_some();
     let data = data_of(trained, data)?;
-    let evaluator = evaluator_of(trained, &data)?;
+    let evaluator = evaluator_of(trained, &data, other)?;
     let nll = metrics.contains(&MetricName::Nll);
     let eval = FieldEval {
         samples: sampling.count as usize,
@@ -59,19 +90,25 @@ pub fn run(
         likelihood: if nll { 64 } else { 0 },
         likelihood_steps: 64,
         loss: if nll { 256 } else { 0 },
-        keep: 0,
+        keep: KEPT,
     }
     .unless_reduced();
     catch_interrupt();
     let bar = Bar::new(eval.units(config.sampler.steps), "calls");
-    let (result, _) = eval.run(trained, &evaluator, &data, &job(device, &bar))?;
+    let (result, samples) = eval.run(trained, &evaluator, &data, &job(device, &bar))?;
     bar.finish();
     let references = evaluator.references()?;
     if json {
         print_json(&json!({ "model": result, "references": references }));
-        return Ok(());
+    } else {
+        print_result(&result, &references, &eval, config);
     }
-    print_result(&result, &references, &eval, config);
+    if let (false, Some(run)) = (other, run_as_it_is(sampling)) {
+        let made_of = MadeOf::new(&run, &data, evaluator.equation(), &[])?;
+        let found = StoredFields { eval, result, references };
+        keep(write_samples(&run, "fields", data.shape(), &samples));
+        keep(write_stored(&run, "fields", &made_of, found));
+    }
     Ok(())
 }
 
@@ -81,10 +118,16 @@ fn print_result(result: &FieldResult, references: &[ReferenceRow], eval: &FieldE
         "{} samples, {} steps; mean ± two standard deviations over samples, true parameters",
         eval.samples, config.sampler.steps
     ));
+    if result.metrics.residual.is_none() {
+        print(
+            "no residual: neither the data nor the run bring an equation; give one with --set truth={fields=[…], residual='…'}",
+        );
+    }
     print(&row("model", &result.metrics));
     for reference in references {
         print(&row(&reference.name, &reference.metrics));
     }
+    print_equations(&result.metrics, references);
     for field in &result.metrics.fields {
         print(&format!(
             "field {:4} std {:.4} (data {:.4}), marginal W1 {:.4} (true samples {:.4}), spectral distance {:.2} dB ({:.2})",
@@ -115,8 +158,22 @@ fn print_result(result: &FieldResult, references: &[ReferenceRow], eval: &FieldE
     }
 }
 
+/// Mean |R| of every equation over its nodes, next to the held-out data's, if there are several.
+fn print_equations(metrics: &FieldMetrics, references: &[ReferenceRow]) {
+    if metrics.formulas.len() < 2 {
+        return;
+    }
+    let data = references.iter().find(|row| row.name == "data").map_or(&[][..], |row| &row.metrics.formulas);
+    for (k, equation) in metrics.formulas.iter().enumerate() {
+        let size = |e: &FormulaResidual| format!("{:.3e} ± {:.1e}", e.residual.summary.mean, e.residual.summary.two_sd);
+        let data = data.get(k).map_or_else(String::new, |data| format!(" (data {})", size(data)));
+        print(&format!("equation {:24} |R| {}{data}", equation.title(), size(equation)));
+    }
+}
+
 fn row(name: &str, m: &FieldMetrics) -> String {
-    let residual = format!("{:.4} ± {:.4}", m.residual.summary.mean, m.residual.summary.two_sd);
+    let residual =
+        m.residual.map_or_else(String::new, |r| format!(" |R| {:.4} ± {:.4}", r.summary.mean, r.summary.two_sd));
     let solver = m.solver.as_ref().and_then(|s| s.error.as_ref());
     let solver = solver.map_or_else(String::new, |e| format!("  solver error {:.4} (median)", e.median));
     let other = |metric: &&dyn SampleMetric| {
@@ -125,5 +182,5 @@ fn row(name: &str, m: &FieldMetrics) -> String {
     };
     let others: String = METRICS.iter().map(other).collect();
     let ratio = m.neighbours.ratio.map_or_else(String::new, |r| format!("  neighbours {r:.2}"));
-    format!("{name:16} |R| {residual}{others}{solver}{ratio}")
+    format!("{name:16}{residual}{others}{solver}{ratio}")
 }

@@ -7,11 +7,11 @@ use burn::tensor::Device;
 use serde_json::{Map, Value, json};
 use softly::error::{Error, Result};
 use softly::{
-    Dataset, DirectionKind, Directions, Explained, ExplainedReport, HeldOut, Identification, ParameterConfig,
-    ParameterInterval, ParameterIntervals, ScdConfig, Trained, device,
+    Dataset, DirectionKind, Directions, Explained, ExplainedReport, HeldOut, Identification, MadeOf, ParameterConfig,
+    ParameterInterval, ParameterIntervals, ScdConfig, Trained, device, write_stored,
 };
 
-use super::fields::data_of;
+use super::fields::{data_of, keep, run_as_it_is};
 use crate::arguments::{MetricName, Sampling};
 use crate::interrupt::{catch_interrupt, job};
 use crate::output::{print, print_json, text_table};
@@ -35,6 +35,7 @@ pub fn run(sampling: &Sampling, data: Option<&Path>, metrics: &[MetricName], jso
     let device = device::by_name(&sampling.compute.device)?;
     let settings = settings_of(sampling, sampling.compliance);
     let (trained, scd) = Trained::load_to_judge(&sampling.model, &settings, &device)?;
+    let other = data.is_some();
     let data = data_of(&trained, data)?;
     data.check()?;
     let units = &trained.blueprint.data.units;
@@ -43,11 +44,16 @@ pub fn run(sampling: &Sampling, data: Option<&Path>, metrics: &[MetricName], jso
     let held_out = HeldOut { values: &values, shape: data.shape(), units };
     let judge = Judge { sampling, trained: &trained, held_out, device: &device };
     catch_interrupt();
+    let stored = run_as_it_is(sampling).filter(|_| !other);
+    let stored = stored.map(|run| Ok((MadeOf::new(&run, &data, None, &[])?, run))).transpose()?;
     let mut all = Map::new();
     if metrics.contains(&MetricName::Explained) {
         let report = judge.explained(&scd, &data)?;
         if !json {
             print_explained(&report);
+        }
+        if let Some((made_of, run)) = &stored {
+            keep(write_stored(run, "explained", made_of, &report));
         }
         all.insert("explained".into(), json!(report));
     }
@@ -55,6 +61,9 @@ pub fn run(sampling: &Sampling, data: Option<&Path>, metrics: &[MetricName], jso
         let intervals = judge.parameters()?;
         if !json {
             print_intervals(&intervals);
+        }
+        if let Some((made_of, run)) = &stored {
+            keep(write_stored(run, "parameters", made_of, &intervals));
         }
         all.insert("parameters".into(), json!(intervals));
     }
@@ -86,10 +95,17 @@ impl Judge<'_> {
         let report =
             explained.evaluate(model, &directions, self.held_out, self.sampling.seed, &job(self.device, &bar))?;
         bar.finish();
-        if scd.solve_for.is_none() && !data.grid.is_point() {
-            let left_out = DirectionKind::ALL.iter().filter(|kind| kind.needs().solve_for);
-            let names = left_out.map(|kind| format!("`{}`", kind.name())).collect::<Vec<_>>().join(" and ");
-            say(&format!("{names} are left out: name the field to solve for, e.g. --set denoiser.scd.solve_for=p"));
+        let missing = |kind: &&DirectionKind| kind.needs().solve_for && !report.directions.contains(kind);
+        let left_out: Vec<String> =
+            DirectionKind::ALL.iter().filter(missing).map(|kind| format!("`{}`", kind.name())).collect();
+        if !left_out.is_empty() && !data.grid.is_point() {
+            let names = left_out.join(" and ");
+            let fields = &data.fields;
+            say(&format!(
+                "{names} is left out: name the fields to solve for, some of {}, e.g. --set denoiser.scd.solve_for={}",
+                fields.join(", "),
+                fields[0]
+            ));
         }
         Ok(report)
     }

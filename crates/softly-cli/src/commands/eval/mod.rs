@@ -5,10 +5,12 @@ mod held_out;
 mod points;
 mod sweep;
 
-use softly::device;
-use softly::error::Result;
+use std::path::Path;
 
-use crate::arguments::{Eval, SweepName};
+use softly::device;
+use softly::error::{Error, Result};
+
+use crate::arguments::{Eval, MetricName, SweepName};
 use crate::sampling::load;
 
 /// Measures what the command line asks for.
@@ -23,9 +25,33 @@ pub fn run(eval: &Eval, json: bool) -> Result<()> {
     }
     let device = device::by_name(&sampling.compute.device)?;
     let trained = load(sampling, &device)?;
-    if trained.blueprint.data.grid.is_point() {
+    let points = trained.blueprint.data.grid.is_point();
+    refuse_idle(points, data, metrics, scales)?;
+    if points {
         points::run(&trained, sampling, sets, scales, &device, json)
     } else {
         fields::run(&trained, sampling, &device, data, metrics, json)
     }
+}
+
+/// Refuses options that a model of points, or else one of fields, has no use for.
+fn refuse_idle(points: bool, data: Option<&Path>, metrics: &[MetricName], scales: &[f64]) -> Result<()> {
+    if !points {
+        return match scales {
+            [] => Ok(()),
+            _ => {
+                Err(Error::input("--scales", "this is a model of fields: guidance scales are compared for points only")
+                    .hint("measure one scale at a time: --guidance SCALE"))
+            }
+        };
+    }
+    if data.is_some() {
+        let problem = "this is a model of points: its samples are compared with the exact curve, not with a dataset";
+        return Err(Error::input("--data", problem).hint("leave --data out"));
+    }
+    if !metrics.is_empty() {
+        let problem = "this is a model of points: these metrics are for models of fields";
+        return Err(Error::input("--metrics", problem).hint("leave --metrics out: points have metrics of their own"));
+    }
+    Ok(())
 }

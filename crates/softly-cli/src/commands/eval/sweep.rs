@@ -15,6 +15,7 @@ use softly_figures::svg::{INK, Svg};
 
 use super::fields::{data_of, evaluator_of};
 use super::points::point_eval_of;
+use super::refuse_idle;
 use crate::arguments::Sampling;
 use crate::interrupt::{catch_interrupt, job};
 use crate::output::{print, print_json, text_table};
@@ -25,8 +26,9 @@ use crate::sampling::{draw, settings_of};
 #[derive(Serialize)]
 struct Row {
     compliance: Compliance,
-    /// Mean |R| with the true parameters; of points, their distance to the curve.
-    residual: Summary,
+    /// Mean |R| with the true parameters; of points, their distance to the curve. Absent where no equation is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    residual: Option<Summary>,
     /// None where there is no density, and for points.
     likelihood: Option<Bits>,
     /// Each field, or the points.
@@ -55,6 +57,7 @@ pub fn run(sampling: &Sampling, sets: usize, data: Option<&Path>, out: Option<&P
     let scd = base.blueprint.config.denoiser.scd.as_ref();
     let full = scd.is_some_and(|scd| scd.directions.iter().any(|kind| kind.projects())).then_some(Compliance::FULL);
     let points = base.blueprint.data.grid.is_point();
+    refuse_idle(points, data, &[], &[])?;
     let models = Compliance::SWEEP.into_iter().chain(full).map(|c| Ok((c, load(c)?)));
     catch_interrupt();
     let rows = if points {
@@ -85,8 +88,9 @@ fn field_rows(
     data: Option<&Path>,
     device: &Device,
 ) -> Result<Vec<Row>> {
+    let other = data.is_some();
     let data = data_of(base, data)?;
-    let evaluator = evaluator_of(base, &data)?;
+    let evaluator = evaluator_of(base, &data, other)?;
     let eval = FieldEval {
         samples: sampling.count as usize,
         batch: (sampling.batch as usize).min(64),
@@ -110,7 +114,7 @@ fn field_rows(
         });
         Ok(Row {
             compliance,
-            residual: result.metrics.residual.summary,
+            residual: result.metrics.residual.map(|residual| residual.summary),
             likelihood: result.likelihood,
             marginals: marginals.collect(),
         })
@@ -133,7 +137,7 @@ fn point_rows(
         let metrics = eval.measure(&samples).map_err(refuse)?;
         let floor = eval.floor().map_err(refuse)?.1;
         let points = Marginal { name: "points".into(), w1: metrics.w1.mean, w1_floor: floor.w1.mean, std_ratio: None };
-        Ok(Row { compliance, residual: metrics.curve_mean, likelihood: None, marginals: vec![points] })
+        Ok(Row { compliance, residual: Some(metrics.curve_mean), likelihood: None, marginals: vec![points] })
     };
     models.map(row).collect()
 }
@@ -154,7 +158,7 @@ fn print_table(rows: &[Row], measured: &str) {
         let bits = row.likelihood.map_or("-".into(), |bits| {
             format!("{:.3} ± {:.3}", bits.normalised, 2.0 * bits.standard_error.unwrap_or(f64::NAN))
         });
-        let residual = format!("{:.4} ± {:.4}", row.residual.mean, row.residual.two_sd);
+        let residual = row.residual.map_or("-".into(), |r| format!("{:.4} ± {:.4}", r.mean, r.two_sd));
         let mut cells = vec![row.compliance.to_string(), residual];
         cells.extend(density.then_some(bits));
         for marginal in &row.marginals {
@@ -171,7 +175,7 @@ fn front(rows: &[Row], measured: &str) -> Svg {
     let panel = |title: String, y_label: &str, y: &dyn Fn(&Row) -> Option<f64>, levels: Vec<(String, f64)>| {
         let points: Vec<(String, Point)> = rows
             .iter()
-            .filter_map(|row| Some((row.compliance.to_string(), Point::exact(row.residual.mean, y(row)?))))
+            .filter_map(|row| Some((row.compliance.to_string(), Point::exact(row.residual?.mean, y(row)?))))
             .collect();
         let path = Series { name: "compliance".into(), colour: INK, points: points.iter().map(|p| p.1).collect() };
         let single = |(k, (name, point)): (usize, &(String, Point))| Series {

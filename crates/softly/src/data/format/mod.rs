@@ -19,6 +19,7 @@ mod plan;
 mod source;
 mod stored;
 mod streams;
+mod vti;
 
 use std::fmt;
 use std::fs::File;
@@ -31,6 +32,7 @@ pub use layout::{AxisGuess, Coordinates, FieldSource, Layout, Piece, Role, Scala
 pub use number::NumberType;
 pub use options::{FieldOption, ImportOptions};
 pub use source::{FileSource, Sample};
+pub use vti::write_vti;
 
 use crate::error::{Error, Result};
 
@@ -92,7 +94,8 @@ impl ArrayInfo {
         find(&self.attributes, name)
     }
 
-    fn unreadable(&self, path: &Path) -> Error {
+    /// The refusal of an array of this file whose values are no real numbers.
+    pub(in crate::data) fn unreadable(&self, path: &Path) -> Error {
         let reason = match &self.dtype {
             Type::Number(_) => "nothing that can be read".into(),
             Type::Other(reason) => reason.clone(),
@@ -180,7 +183,8 @@ pub fn open(path: &Path) -> Result<Box<dyn ArrayFile>> {
     let mut head = Vec::new();
     let file = File::open(path).map_err(Error::io("read", path))?;
     if file.metadata().map_err(Error::io("read", path))?.is_dir() {
-        return Err(Error::input(path.display(), "expected a file, found a folder").hint("name the files in it"));
+        return Err(Error::input(path.display(), "expected a file, found a folder")
+            .hint("name the files in it; a folder with a dataset.toml is completed by `softly data import DIR`"));
     }
     file.take(1024).read_to_end(&mut head).map_err(Error::io("read", path))?;
     match () {

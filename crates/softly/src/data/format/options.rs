@@ -26,6 +26,8 @@ pub struct ImportOptions {
     pub frames: Option<[usize; 2]>,
     /// Whether samples with NaN or infinite values are left out instead of refused.
     pub drop_nan: bool,
+    /// The numbers of samples that are kept, by name; all but the time of frames if it is not said.
+    pub scalars: Option<Vec<String>>,
 }
 
 /// A field and where it comes from.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use rayon::prelude::*;
 
-use super::layout::{AxisGuess, Coordinates, FieldSource, Layout, Piece, Role};
+use super::layout::{AxisGuess, Coordinates, FieldSource, Layout, Piece, Role, Scalar};
 use super::options::ImportOptions;
 use super::plan::{Picked, Plan, Use};
 use super::stored::strides;
@@ -73,9 +73,20 @@ impl FileSource {
         self.kept.as_ref().map_or(self.plan.layout.samples * self.plan.frames(), Vec::len)
     }
 
+    /// How many samples come from the first `samples` of the layout, whose frames and NaN may make more or fewer.
+    pub fn left_of(&self, samples: usize) -> usize {
+        let end = samples * self.plan.frames();
+        self.kept.as_ref().map_or(end, |kept| kept.partition_point(|&i| i < end))
+    }
+
     /// Names of the fields, in the order of the channels.
     pub fn fields(&self) -> Vec<String> {
         self.plan.layout.fields.iter().map(|f| f.name.clone()).collect()
+    }
+
+    /// What the files are taken for.
+    pub fn layout_name(&self) -> &str {
+        &self.plan.layout.name
     }
 
     /// Rows and columns of the grid.
@@ -86,6 +97,23 @@ impl FileSource {
     /// Names of the scalars.
     pub fn scalars(&self) -> Vec<String> {
         self.scalars.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The scalars with their values: one if all samples share it, else one per sample.
+    pub fn scalar_values(&self) -> Vec<Scalar> {
+        let kept = |values: &[f64]| -> Vec<f64> {
+            let each: Vec<f64> = match &self.kept {
+                Some(kept) if values.len() > 1 => kept.iter().map(|&i| values[i]).collect(),
+                _ => values.to_vec(),
+            };
+            if each.iter().all(|v| *v == each[0]) { each[..1].to_vec() } else { each }
+        };
+        self.scalars.iter().map(|(name, values)| Scalar { name: name.clone(), values: kept(values) }).collect()
+    }
+
+    /// The axis whose entries became samples; its coordinate is a scalar.
+    pub fn frame_axis(&self) -> Option<&str> {
+        self.plan.frame_axis().map(|axis| self.plan.layout.axes[axis].name.as_str())
     }
 
     /// What a user should know about how the files are taken.
@@ -123,6 +151,12 @@ impl FileSource {
                 all.into_iter().enumerate().filter(|(i, _)| is_wanted(i)).map(|(_, sample)| sample).collect()
             }
         };
+        if let Some((i, k)) = samples.iter().enumerate().find_map(|(i, s)| Some((i, first_bad_scalar(s)?))) {
+            let place = format!("number {} of samples", self.scalars[k].0);
+            let (sample, value) = (range.start + i, samples[i].scalars[k]);
+            return Err(Error::input(place, format!("found {value} in sample {sample} (counted from 0)"))
+                .hint("leave such samples out with --drop-nan, or the number with --scalars"));
+        }
         let area = self.area();
         let bad = samples.par_iter().enumerate().find_map_first(|(i, s)| Some((i, first_not_finite(s, area)?)));
         match bad {
@@ -173,8 +207,7 @@ impl FileSource {
         let Some(axis) = self.plan.frame_axis() else { return };
         let (name, frames) = (&self.plan.layout.axes[axis].name, self.plan.frames());
         self.notes.push(format!(
-            "each of the {frames} entries along {name} is a sample, which {name} is a scalar of; \
-             --slice of a space axis keeps {name} as an axis instead"
+            "each of the {frames} entries along {name} is a sample; --slice of a space axis keeps {name} as an axis instead"
         ));
     }
 
@@ -227,10 +260,11 @@ impl FileSource {
     fn drop_nan(&mut self) -> Result<()> {
         let (count, block) = (self.count(), self.block()?);
         let area = self.area();
+        let is_finite = |s: &Sample| first_not_finite(s, area).is_none() && first_bad_scalar(s).is_none();
         let mut kept = Vec::new();
         for start in (0..count).step_by(block) {
             let samples = self.read_raw(start..count.min(start + block))?;
-            kept.extend((start..).zip(&samples).filter(|(_, s)| first_not_finite(s, area).is_none()).map(|(i, _)| i));
+            kept.extend((start..).zip(&samples).filter(|(_, s)| is_finite(s)).map(|(i, _)| i));
         }
         if kept.is_empty() {
             return Err(Error::input("--drop-nan", format!("all {count} samples hold NaN or infinite numbers")));
@@ -249,6 +283,11 @@ impl FileSource {
 /// The channel and the value of the first number that is not finite.
 fn first_not_finite(sample: &Sample, area: usize) -> Option<(usize, f32)> {
     sample.values.iter().position(|v| !v.is_finite()).map(|i| (i / area, sample.values[i]))
+}
+
+/// The position of the first scalar that is not finite in single precision.
+fn first_bad_scalar(sample: &Sample) -> Option<usize> {
+    sample.scalars.iter().position(|v| !(*v as f32).is_finite())
 }
 
 /// A field of a group.
@@ -391,6 +430,7 @@ impl Group {
             let block = self.part(plan, samples.start - held.start..samples.end - held.start, frame_range.clone());
             let position = self.find(&piece)?;
             let file = &mut self.open.as_mut().expect("the file was just opened").file;
+            check_shape(&file.arrays()[position].shape, &self.roles, &plan.layout.axes, &piece)?;
             let numbers = file.read_f32(position, &block.start, &block.count)?;
             let steps = self.steps(plan, &block.count);
             let first = samples.start * frames + frame_range.start - range.start;
@@ -441,6 +481,35 @@ impl Group {
             components: (0..self.roles.len()).filter(is_component).map(|i| strides[i]).collect(),
         }
     }
+}
+
+/// Refuses an array that has other sizes along its axes than the layout.
+fn check_shape(shape: &[usize], roles: &[Role], axes: &[AxisGuess], piece: &Piece) -> Result<()> {
+    let expected = |role: &Role| match *role {
+        Role::Axis(i) => Some(axes[i].nodes),
+        Role::Flat(i, j) => Some(axes[i].nodes * axes[j].nodes),
+        Role::Sample | Role::Component(_) => None,
+    };
+    let place = || format!("{}:{}", piece.file.display(), piece.array);
+    if shape.len() != roles.len() {
+        return Err(Error::input(place(), format!("expected {} axes, found the shape {shape:?}", roles.len())));
+    }
+    let sizes: Vec<(usize, usize)> = roles.iter().zip(shape).filter_map(|(r, &n)| Some((expected(r)?, n))).collect();
+    if sizes.iter().all(|(expected, found)| expected == found) {
+        return Ok(());
+    }
+    let [mut wanted, mut found]: [Vec<usize>; 2] =
+        [sizes.iter().map(|s| s.0).collect(), sizes.iter().map(|s| s.1).collect()];
+    let names: Vec<String> = axes.iter().map(|a| format!("{} along {}", a.nodes, a.name)).collect();
+    let problem = format!("its shape is {shape:?}, but the file has coordinates of {}", names.join(", "));
+    wanted.sort_unstable();
+    found.sort_unstable();
+    let hint = if wanted == found {
+        "the array is transposed: its axes are in another order than its coordinates"
+    } else {
+        "the file is not laid out as it was taken for: name the fields by --field NAME=FILE:ARRAY --axes …"
+    };
+    Err(Error::input(place(), problem).hint(hint))
 }
 
 /// Distances in a block between neighbours; zero along axes that a field does not depend on.

@@ -89,7 +89,12 @@ impl Generator for Helmholtz {
         let formula = "laplacian(u) + k^2*u - a".to_string();
         Some(ConstraintConfig {
             fields: vec!["a".into(), "u".into()],
-            residual: Residuals::Many(vec![ResidualConfig { formula, region: Region::Interior, weight: 1.0 }]),
+            residual: Residuals::Many(vec![ResidualConfig {
+                formula,
+                region: Region::Interior,
+                weight: 1.0,
+                name: None,
+            }]),
             stencil: Stencil::All(Scheme::OneSided2),
             stencils: BTreeMap::new(),
             norm: Norm::L1Mean,

@@ -246,7 +246,8 @@ pub fn soft(
     shape: [usize; 3],
     config: ScdConfig,
 ) -> SoftlyConstrained {
-    let gamma = Gamma::new(&config, &directions, shape, &mut Stream::new(0, Purpose::Weights, 1), &cpu()).unwrap();
+    let mut stream = Stream::new(0, Purpose::Weights, 1);
+    let gamma = Gamma::new(&config, &directions, constraint.equations(), shape, &mut stream, &cpu()).unwrap();
     SoftlyConstrained::new(Box::new(base), constraint.clone(), directions, gamma, config, 0.5)
 }
 
@@ -272,6 +273,8 @@ pub fn darcy_blueprint(scd: Option<ScdConfig>, norm: Norm) -> Blueprint {
         fields: vec!["p".into(), "K".into()],
         grid: Grid { axes: ["x", "y"].map(|name| Axis::new(name, 6, 0.0, 5.0)).to_vec() },
         units: Units { mean: vec![0.1, 1.2], scale: vec![0.8, 0.6] },
+        scalars: Vec::new(),
+        hash: String::new(),
         floors: BTreeMap::new(),
     };
     Blueprint { config, data }
@@ -288,6 +291,8 @@ pub fn point_blueprint(scd: Option<ScdConfig>) -> Blueprint {
         fields: vec!["x".into(), "y".into()],
         grid: Grid::point(),
         units: Units::identity(2),
+        scalars: Vec::new(),
+        hash: String::new(),
         floors: BTreeMap::new(),
     };
     Blueprint { config, data }

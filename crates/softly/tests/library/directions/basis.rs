@@ -78,7 +78,7 @@ fn the_spectrum_is_the_variance_of_every_coefficient() {
     let mut values = Vec::new();
     for sign in [1.0, -1.0] {
         for (c, &family) in families.iter().enumerate() {
-            let functions = dense_basis(family, 6, 5);
+            let functions = dense_basis([family; 2], 6, 5);
             values.extend((0..30).map(|node| {
                 let coefficient = |k: usize| means[c * 30 + k] + sign * deviations[c * 30 + k];
                 (0..30).map(|k| coefficient(k) * functions[k][node]).sum::<f64>() as f32

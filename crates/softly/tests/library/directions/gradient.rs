@@ -61,8 +61,8 @@ fn sample(index: u64) -> Vec<f64> {
 fn the_jacobi_step_is_one_over_the_absolute_jacobians_row_and_column_sums() {
     // Whether every entry of J comes from one path only, so that nothing can cancel.
     let many = Residuals::Many(vec![
-        ResidualConfig { formula: "laplacian(p)".into(), region: Region::Interior, weight: -2.0 },
-        ResidualConfig { formula: "p*dx(K)".into(), region: "y=first".parse().unwrap(), weight: 0.5 },
+        ResidualConfig { formula: "laplacian(p)".into(), region: Region::Interior, weight: -2.0, name: None },
+        ResidualConfig { formula: "p*dx(K)".into(), region: "y=first".parse().unwrap(), weight: 0.5, name: None },
     ]);
     let cases = [
         (one("laplacian(p) - K"), true),

@@ -9,10 +9,10 @@ use softly::tensors::to_vec_f64;
 use softly::units::Units;
 use softly::{
     Config, ConstraintConfig, Dataset, Direction, Family, KalmanConfig, KalmanDirection, Metrics, Norm, Parameters,
-    RunFolder, ScdConfig, Snapshot,
+    RunFolder, ScdConfig, Snapshot, SoftConstraint,
 };
 use softly_pde::derivative::Scheme;
-use softly_pde::grid::Grid;
+use softly_pde::grid::{Axis, Grid};
 use tempfile::TempDir;
 
 use crate::common::denoisers::Identity;
@@ -21,115 +21,157 @@ use crate::common::{
     adapting, compiled, configured, cpu, dataset, denoised, field, new_training, normals, relative_error, rms,
     run_until, weights,
 };
+use crate::directions::systems::{reaction_law, three_units, transport_law};
 use crate::directions::{build, darcy_law, dense_basis, helmholtz_law, small_units};
 
-/// The settings of a soft constraint that solves for `field` in `iterations`.
-fn solving(field: &str, iterations: usize) -> ScdConfig {
-    let kalman = KalmanConfig { iterations };
-    ScdConfig { solve_for: Some(field.into()), kalman, ..ScdConfig::default() }
+/// The settings of a soft constraint with so many `iterations`; no field to solve for is needed.
+fn solving(iterations: usize) -> ScdConfig {
+    ScdConfig { kalman: KalmanConfig { iterations }, ..ScdConfig::default() }
 }
 
-/// The Kalman direction for `solve_for` with covariance e^`errors` `[2, H, W]`, mean misfit `mean`, its variance
-/// e^`variance` and spectrum e^`spectrum` `[H, W]` at every noise level.
+/// The Kalman direction with covariance e^`errors` `[C, H, W]`, mean misfit `mean`, its variance e^`variance` and spectrum
+/// e^`spectrum` `[E, H, W]` at every noise level.
 pub fn kalman(
-    (solve_for, iterations): (&str, usize),
+    iterations: usize,
     law: &ConstraintConfig,
     grid: &Grid,
     units: &Units,
     [errors, mean, variance, spectrum]: [&dyn Fn(usize) -> f32; 4],
 ) -> KalmanDirection {
-    let mut direction: KalmanDirection = build(law, grid, units, &solving(solve_for, iterations)).unwrap();
+    let mut direction: KalmanDirection = build(law, grid, units, &solving(iterations)).unwrap();
     direction.visit("", &mut |name, parameter| {
-        let levels = parameter.shape()[0];
-        let at_one: Vec<f32> = match name {
-            "errors" => (0..2 * grid.len()).map(errors).collect(),
-            "misfit-mean" => (0..grid.len()).map(mean).collect(),
-            "misfit-variance" => (0..grid.len()).map(variance).collect(),
-            "misfit-spectrum" => (0..grid.len()).map(spectrum).collect(),
+        let (levels, rows) = (parameter.shape()[0], parameter.shape()[1]);
+        let equations = law.residuals().len();
+        let (expected, value) = match name {
+            "errors" => (law.fields.len(), errors),
+            "misfit-mean" => (equations, mean),
+            "misfit-variance" => (equations, variance),
+            "misfit-spectrum" => (equations, spectrum),
             _ => panic!("{name}"),
         };
-        parameter.set(at_one.repeat(levels));
+        assert_eq!(rows, expected, "{name}");
+        parameter.set((0..rows * grid.len()).map(value).collect::<Vec<f32>>().repeat(levels));
     });
     direction
 }
 
 /// One that is not trivial in any part.
-pub fn some_kalman(on: (&str, usize), law: &ConstraintConfig, grid: &Grid, units: &Units) -> KalmanDirection {
+pub fn some_kalman(iterations: usize, law: &ConstraintConfig, grid: &Grid, units: &Units) -> KalmanDirection {
     let nodes = grid.len();
     let errors = |i: usize| -1.5 - 3.0 * (i % nodes) as f32 / nodes as f32 + (i as f32).sin();
     let mean = |i: usize| (1.7 * i as f32).sin();
     let variance = |i: usize| (2.3 * i as f32).cos() - 1.0;
     let spectrum = |i: usize| (3.1 * i as f32).sin() - 0.5;
-    kalman(on, law, grid, units, [&errors, &mean, &variance, &spectrum])
+    kalman(iterations, law, grid, units, [&errors, &mean, &variance, &spectrum])
+}
+
+/// δ = −Σ Jᵀ (J Σ Jᵀ + V)⁻¹ (R − m) by dense algebra at `base` `[C, H, W]`; the functions of each field and of each residual are
+/// those of `fields` and `residuals`.
+fn dense_step(
+    direction: &mut KalmanDirection,
+    constraint: &SoftConstraint,
+    base: &[f64],
+    (fields, residuals): (&[[Family; 2]], &[[Family; 2]]),
+) -> Vec<f64> {
+    let (rows, cols) = (constraint.grid().rows(), constraint.grid().cols());
+    let (nodes, len) = (rows * cols, base.len());
+    let shape = [fields.len(), rows, cols];
+    let residual = |x: Vec<f64>| -> Vec<f64> {
+        constraint.residuals(&field(&x, shape)).into_iter().flat_map(to_vec_f64).collect()
+    };
+    // Central differences are exact for formulas of second degree.
+    let column = |i: usize| -> Vec<f64> {
+        let [up, down] = [0.5, -0.5].map(|step| {
+            let moved = base.iter().enumerate().map(|(j, x)| if i == j { x + step } else { *x });
+            residual(moved.collect())
+        });
+        up.iter().zip(down).map(|(a, b)| a - b).collect()
+    };
+    let jacobian: Vec<Vec<f64>> = (0..len).map(column).collect();
+    let mut measured = BTreeMap::new();
+    direction.visit("", &mut |name, p| {
+        let values = p.values();
+        let at_one = values[..values.len() / p.shape()[0]].iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
+        measured.insert(name.to_string(), at_one);
+    });
+    // Σ is block diagonal over fields, V over equations.
+    let blocks = |families: &[[Family; 2]], spectrum: &[f64]| -> Vec<Vec<f64>> {
+        let mut matrix = vec![vec![0.0; families.len() * nodes]; families.len() * nodes];
+        for (k, families) in families.iter().enumerate() {
+            for (function, s) in dense_basis(*families, rows, cols).iter().zip(&spectrum[k * nodes..]) {
+                for i in 0..nodes {
+                    for j in 0..nodes {
+                        matrix[k * nodes + i][k * nodes + j] += function[i] * s.exp() * function[j];
+                    }
+                }
+            }
+        }
+        matrix
+    };
+    let inner = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let sigma = blocks(fields, &measured["errors"]);
+    let misfit = blocks(residuals, &measured["misfit-spectrum"]);
+    // Outside its region an equation says nothing: only rows of nodes that count are there.
+    let all = residuals.len() * nodes;
+    let counts: Vec<usize> = (0..all).filter(|&i| jacobian.iter().any(|column| column[i] != 0.0)).collect();
+    let rows: Vec<Vec<f64>> = counts.iter().map(|&i| jacobian.iter().map(|column| column[i]).collect()).collect();
+    let smoothed: Vec<Vec<f64>> = rows.iter().map(|row| sigma.iter().map(|s| inner(s, row)).collect()).collect();
+    let deviation = |i: usize| (measured["misfit-variance"][i] / 2.0).exp();
+    let system = counts.iter().zip(&rows).map(|(&i, row)| {
+        let entry =
+            |(&j, smoothed): (&usize, &Vec<f64>)| inner(row, smoothed) + deviation(i) * misfit[i][j] * deviation(j);
+        counts.iter().zip(&smoothed).map(entry).collect()
+    });
+    let at_base = residual(base.to_vec());
+    let right = counts.iter().map(|&i| measured["misfit-mean"][i] - at_base[i]).collect();
+    let solution = solved(system.collect(), right);
+    (0..len).map(|i| smoothed.iter().zip(&solution).map(|(s, y)| s[i] * y).sum()).collect()
 }
 
 #[test]
 fn the_kalman_direction_is_its_dense_formula() {
     let grid = Grid::unit(6, 5);
-    for (law, solved_for, channel) in [
-        (darcy_law(Scheme::Mirror, Norm::L2), "p", 0),
-        (darcy_law(Scheme::OneSided2, Norm::L2), "p", 0),
-        (helmholtz_law(2.0), "u", 1),
+    for (law, channel, family) in [
+        (darcy_law(Scheme::Mirror, Norm::L2), 0, Family::Cosine),
+        (darcy_law(Scheme::OneSided2, Norm::L2), 0, Family::Cosine),
+        (helmholtz_law(2.0), 1, Family::InnerSine),
     ] {
         let units = small_units(channel);
-        let mut direction = some_kalman((solved_for, 60), &law, &grid, &units);
+        let mut direction = some_kalman(60, &law, &grid, &units);
         let base = normals(3, 1, 60);
         let found = to_vec_f64(direction.step(&field(&base, [2, 6, 5]), &[0.3]));
-
         let constraint = compiled(&law, &grid, &units);
-        let residual = |x: Vec<f64>| to_vec_f64(constraint.residuals(&field(&x, [2, 6, 5]))[0].clone());
-        // Central differences are exact for formulas of second degree.
-        let column = |i: usize| -> Vec<f64> {
-            let [up, down] = [0.5, -0.5].map(|step| {
-                let moved = base.iter().enumerate().map(|(j, x)| if i == j { x + step } else { *x });
-                residual(moved.collect())
-            });
-            up.iter().zip(down).map(|(a, b)| a - b).collect()
-        };
-        let jacobian: Vec<Vec<f64>> = (0..60).map(column).collect();
-        let mut measured = BTreeMap::new();
-        direction.visit("", &mut |name, p| {
-            let values = p.values();
-            let at_one = values[..values.len() / p.shape()[0]].iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
-            measured.insert(name.to_string(), at_one);
-        });
-        let family = if solved_for == "u" { Family::InnerSine } else { Family::Cosine };
-        let functions = dense_basis(family, 6, 5);
-        let smooth = |x: &[f64]| -> Vec<f64> {
-            let mut result = vec![0.0; 60];
-            for c in 0..2 {
-                for (k, function) in functions.iter().enumerate() {
-                    let coefficient: f64 = function.iter().zip(&x[c * 30..]).map(|(f, x)| f * x).sum();
-                    let weight = coefficient * measured["errors"][c * 30 + k].exp();
-                    result[c * 30..][..30].iter_mut().zip(function).for_each(|(r, f)| *r += weight * f);
-                }
-            }
-            result
-        };
-        // Rows of J, then J Σ Jᵀ + V.
-        let rows: Vec<Vec<f64>> = (0..30).map(|node| jacobian.iter().map(|column| column[node]).collect()).collect();
-        let smoothed: Vec<Vec<f64>> = rows.iter().map(|row| smooth(row)).collect();
-        let inner = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-        let mut system: Vec<Vec<f64>> =
-            rows.iter().map(|row| smoothed.iter().map(|s| inner(row, s)).collect()).collect();
-        // Outside its region the equation says nothing.
-        let counts = |node: usize| rows[node].iter().any(|v| *v != 0.0);
-        let deviation = |node: usize| (measured["misfit-variance"][node] / 2.0).exp();
-        for (i, row) in system.iter_mut().enumerate() {
-            for (j, value) in row.iter_mut().enumerate() {
-                let waves = functions.iter().zip(&measured["misfit-spectrum"]);
-                let correlation: f64 = waves.map(|(function, s)| function[i] * s.exp() * function[j]).sum();
-                *value += deviation(i) * correlation * deviation(j);
-            }
-            row[i] += f64::from(!counts(i));
-        }
-        let right = residual(base).iter().zip(&measured["misfit-mean"]).map(|(r, m)| m - r).collect();
-        let solution = solved(system, right);
-        let expected: Vec<f64> = (0..60)
-            .map(|i| (0..30).filter(|&node| counts(node)).map(|node| smoothed[node][i] * solution[node]).sum())
-            .collect();
+        let expected = dense_step(&mut direction, &constraint, &base, (&[[family; 2]; 2], &[[family; 2]]));
         let error = relative_error(&found, &expected);
-        assert!(error < 1e-6, "{solved_for}: {error}");
+        assert!(error < 1e-6, "{family:?}: {error}");
+    }
+}
+
+#[test]
+fn several_equations_are_one_dense_formula() {
+    use Family::{Cosine, Fourier, InnerSine};
+    let grid = Grid::unit(6, 5);
+    // The concentration has a border by itself, the velocities are in an equation of the whole grid.
+    let transport = [[InnerSine; 2], [Cosine; 2], [Cosine; 2]];
+    let tube = Grid { axes: vec![Axis::new("t", 6, 0.0, 1.0), Axis::new("x", 5, 0.0, 2.0).periodic()] };
+    for (law, grid, fields, residuals) in [
+        (transport_law(), &grid, transport, vec![[Cosine; 2], [InnerSine; 2], [InnerSine; 2]]),
+        // Reaction and diffusion in time: a law, a sum rule, and an initial condition.
+        (
+            reaction_law(),
+            &tube,
+            [[Cosine, Fourier]; 3],
+            vec![[Cosine, Fourier], [Cosine, Fourier], [InnerSine, Fourier]],
+        ),
+    ] {
+        let units = three_units();
+        let mut direction = some_kalman(200, &law, grid, &units);
+        let base = normals(3, 1, 90);
+        let found = to_vec_f64(direction.step(&field(&base, [3, 6, 5]), &[0.3]));
+        let constraint = compiled(&law, grid, &units);
+        let expected = dense_step(&mut direction, &constraint, &base, (&fields, &residuals));
+        let error = relative_error(&found, &expected);
+        assert!(error < 1e-6, "{:?}: {error}", law.fields);
     }
 }
 
@@ -161,8 +203,7 @@ fn kalman_measures_errors_and_misfit_and_removes_what_the_equation_can_see() {
         let config = configured("helmholtz-demo", &["data.count=600", "data.valid=32", "data.generator.size=16"]);
         let dataset = dataset(&config);
         let (units, _) = dataset.units(&config.data);
-        let mut direction: KalmanDirection =
-            build(&helmholtz_law(k), &dataset.grid, &units, &solving("u", 40)).unwrap();
+        let mut direction: KalmanDirection = build(&helmholtz_law(k), &dataset.grid, &units, &solving(40)).unwrap();
         direction.measure(&Identity, &dataset, &units);
         let mut at_last_level = BTreeMap::new();
         direction.visit("", &mut |name, p| {
@@ -251,11 +292,7 @@ fn kalman_is_measured_on_a_trained_base_and_kept_with_the_model() {
     assert_ne!(estimate(&constant), estimate(&snapshot));
     // What nobody measured cannot be put on a model.
     let mut bare = trained.clone();
-    bare.change(
-        &["denoiser.scd={directions=['kalman'], solve_for='p', constant=[1.0]}".to_string()],
-        Path::new("here"),
-    )
-    .unwrap();
+    bare.change(&["denoiser.scd={directions=['kalman'], constant=[1.0]}".to_string()], Path::new("here")).unwrap();
     let refused = bare.model(&cpu(), Path::new("here")).err().unwrap().to_string();
     assert!(refused.contains("kalman.errors") && refused.contains("softly adapt"), "{refused}");
 }

@@ -103,7 +103,12 @@ fn a_wrong_configuration_is_named() {
     let grid = Grid::unit(8, 8);
     let law = darcy_law(Scheme::OneSided2, Norm::L2);
     let border = ConstraintConfig {
-        residual: Residuals::Many(vec![ResidualConfig { formula: "p".into(), region: Region::Border, weight: 1.0 }]),
+        residual: Residuals::Many(vec![ResidualConfig {
+            formula: "p".into(),
+            region: Region::Border,
+            weight: 1.0,
+            name: None,
+        }]),
         ..law.clone()
     };
     let circle = ConstraintConfig { residual: one("p^2 + K^2 - 1"), parameters: BTreeMap::new(), ..law.clone() };

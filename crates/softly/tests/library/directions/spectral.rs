@@ -36,7 +36,7 @@ fn the_spectral_direction_is_its_dense_formula() {
         let mut expected = vec![0.0; 60];
         for (c, &family) in families.iter().enumerate() {
             let gradient = &gradient[sample * 60 + c * 30..][..30];
-            for (k, function) in dense_basis(family, 6, 5).into_iter().enumerate() {
+            for (k, function) in dense_basis([family; 2], 6, 5).into_iter().enumerate() {
                 let s = 1.0 / (1.0 + k as f64);
                 let coefficient: f64 = function.iter().zip(gradient).map(|(f, g)| f * g).sum();
                 let filtered = coefficient * s * sigma * sigma / (s + sigma * sigma);

@@ -36,6 +36,7 @@ pub fn recognise(contents: &mut Contents, names: &Names, only: Option<&str>) -> 
     };
     let mut notes = Vec::new();
     let meanings = meanings(contents, &first, &shape, names)?;
+    check_order(contents, &first, &meanings, &shape, &mut notes)?;
     let mut axes: Vec<AxisGuess> = Vec::new();
     let mut roles = Vec::new();
     for (meaning, &nodes) in meanings.iter().zip(&shape) {
@@ -65,6 +66,9 @@ pub fn recognise(contents: &mut Contents, names: &Names, only: Option<&str>) -> 
     }
     if let Some((position, count)) = channels {
         notes.push(format!("axis {position} of {count} entries is taken for components: fields {}", joined(&fields)));
+    }
+    for (array, other) in numeric.iter().filter(|(_, other)| other.len() == rank && *other != shape) {
+        notes.push(format!("{array} {other:?} is left out: fields share one shape, and {first} has {shape:?}"));
     }
     let samples = fields[0].pieces[0].samples;
     let scalars = if only.is_none() { scalars(contents, samples, &axes)? } else { Vec::new() };
@@ -172,6 +176,79 @@ fn coordinate_names(name: &str) -> Vec<String> {
     names
 }
 
+/// Refuses an array whose axes have as many entries as the file has coordinates in another order only: it is transposed.
+fn check_order(
+    contents: &Contents,
+    array: &str,
+    meanings: &[Meaning],
+    shape: &[usize],
+    notes: &mut Vec<String>,
+) -> Result<()> {
+    let list = |name: &String| {
+        let lengths = coordinate_names(name).into_iter().filter_map(|list| {
+            let shape = &contents.array(&list)?.shape;
+            (shape.iter().filter(|&&n| n > 1).count() == 1).then(|| shape.iter().product::<usize>())
+        });
+        lengths.collect::<Vec<_>>().first().copied()
+    };
+    let axes: Vec<(&String, usize)> = meanings
+        .iter()
+        .zip(shape)
+        .filter_map(|(meaning, &nodes)| if let Meaning::Axis(name) = meaning { Some((name, nodes)) } else { None })
+        .collect();
+    let lengths: Vec<Option<usize>> = axes.iter().map(|(name, _)| list(name)).collect();
+    // Entry i of an order is the axis that stands in place i.
+    let fits = |order: &[usize]| {
+        order.iter().zip(&axes).all(|(&axis, (_, nodes))| {
+            lengths[axis].is_none_or(|n| n == *nodes || (axes[axis].0 == "t" && n == nodes + 1))
+        })
+    };
+    let given: Vec<usize> = (0..axes.len()).collect();
+    if fits(&given) {
+        return Ok(());
+    }
+    if let Some(order) = orders(axes.len()).into_iter().find(|order| fits(order)) {
+        let mut names = order.iter().map(|&axis| axes[axis].0.as_str());
+        let names: Vec<&str> = meanings
+            .iter()
+            .enumerate()
+            .filter_map(|(i, meaning)| match meaning {
+                Meaning::Sample if i == 0 => None,
+                Meaning::Sample => Some("sample"),
+                Meaning::Channel => Some("channel"),
+                Meaning::Axis(_) => names.next(),
+            })
+            .collect();
+        let counts: Vec<String> =
+            axes.iter().zip(&lengths).filter_map(|((name, _), n)| n.map(|n| format!("{n} along {name}"))).collect();
+        let problem = format!(
+            "its shape is {shape:?}, but the file has coordinates of {}: the axes are in another order",
+            counts.join(" and ")
+        );
+        return Err(Error::input(format!("{}:{array}", contents.path.display()), problem)
+            .hint(format!("the array is transposed: --axes {}", names.join(","))));
+    }
+    for ((name, nodes), length) in axes.iter().zip(&lengths) {
+        if let Some(n) = length.filter(|n| n != nodes) {
+            notes.push(format!("the {n} coordinates of {name} are not used: {array} has {nodes} entries along it"));
+        }
+    }
+    Ok(())
+}
+
+/// All orders of `n` things.
+fn orders(n: usize) -> Vec<Vec<usize>> {
+    let Some(last) = n.checked_sub(1) else { return vec![Vec::new()] };
+    let put = |order: Vec<usize>| {
+        (0..=last).map(move |place| {
+            let mut order = order.clone();
+            order.insert(place, last);
+            order
+        })
+    };
+    orders(last).into_iter().flat_map(put).collect()
+}
+
 fn axis(contents: &mut Contents, name: &str, nodes: usize) -> Result<AxisGuess> {
     for array in coordinate_names(name) {
         let is_list = contents.shape(&array).iter().filter(|&&n| n > 1).count() <= 1;
@@ -190,7 +267,7 @@ fn axis(contents: &mut Contents, name: &str, nodes: usize) -> Result<AxisGuess> 
 }
 
 /// Lists with one number per sample that are no coordinates.
-fn scalars(contents: &mut Contents, samples: usize, axes: &[AxisGuess]) -> Result<Vec<Scalar>> {
+pub fn scalars(contents: &mut Contents, samples: usize, axes: &[AxisGuess]) -> Result<Vec<Scalar>> {
     let taken: Vec<String> = axes.iter().flat_map(|a| coordinate_names(&a.name)).collect();
     let lists: Vec<String> = contents
         .arrays()

@@ -79,9 +79,19 @@ pub struct Scalar {
 
 /// What `files` (or the options' fields) are taken for.
 pub fn recognise(files: &[PathBuf], options: &ImportOptions) -> Result<Layout> {
+    let mut numbers = Vec::new();
     let layouts = match (files.is_empty(), options.fields.is_empty()) {
         (false, true) => files.iter().map(|path| of_file(path, options)).collect::<Result<Vec<_>>>()?,
-        (true, false) => options.fields.iter().map(|field| of_field(field, options)).collect::<Result<Vec<_>>>()?,
+        (true, false) => {
+            let mut layouts = Vec::new();
+            for field in &options.fields {
+                match numbers_of(field)? {
+                    Some(values) => numbers.push((&field.file, Scalar { name: field.name.clone(), values })),
+                    None => layouts.push(of_field(field, options)?),
+                }
+            }
+            layouts
+        }
         (true, true) => {
             return Err(
                 Error::input("data import", "expected a file").hint("name files, or fields as --field u=FILE:ARRAY")
@@ -93,11 +103,44 @@ pub fn recognise(files: &[PathBuf], options: &ImportOptions) -> Result<Layout> {
         }
     };
     let mut layouts = layouts.into_iter();
-    let mut whole = layouts.next().ok_or_else(|| Error::input("data import", "expected a file"))?;
+    let mut whole = layouts.next().ok_or_else(|| {
+        Error::input("--field", "expected a field [N, H, W], found arrays with one number per sample only")
+            .hint("a field needs two axes of space or time")
+    })?;
     for layout in layouts {
         whole = combine(whole, layout)?;
     }
+    for (file, scalar) in numbers {
+        let (found, samples) = (scalar.values.len(), whole.samples);
+        if found != 1 && found != samples {
+            let problem = format!("expected one number {} per sample, {samples} in all, found {found}", scalar.name);
+            return Err(Error::input(file.display(), problem)
+                .hint("a field needs two axes of space or time; a number of samples has one value for each"));
+        }
+        whole.scalars.retain(|other| other.name != scalar.name);
+        whole.scalars.push(scalar);
+    }
     Ok(whole)
+}
+
+/// The numbers of an array that is a list (one number per sample) or a single number, or of a table's column; `None` for
+/// arrays of more axes.
+fn numbers_of(field: &FieldOption) -> Result<Option<Vec<f64>>> {
+    let mut contents = Contents { path: &field.file, file: open(&field.file)? };
+    let header = contents.attribute("header").map(|v| v.texts().to_vec()).unwrap_or_default();
+    let column = field.array.as_ref().and_then(|name| header.iter().position(|title| title == name));
+    if let (Some(column), [table]) = (column, contents.arrays()) {
+        let rows = table.shape[0];
+        return contents.file.read_f64(0, &[0, column], &[rows, 1]).map(Some);
+    }
+    let array = match (&field.array, contents.arrays()) {
+        (Some(name), _) => name.clone(),
+        (None, [only]) => only.name.clone(),
+        (None, _) => return Ok(None),
+    };
+    let Some(info) = contents.array(&array) else { return Ok(None) };
+    let is_list = info.shape.iter().filter(|&&n| n > 1).count() <= 1 && info.size() > 0;
+    if is_list { contents.numbers(&array) } else { Ok(None) }
 }
 
 /// A file's arrays, at hand for recognition.

@@ -65,6 +65,8 @@ pub fn arrays(contents: &mut Contents) -> Result<Option<Layout>> {
         );
     }
     let samples = main[0];
+    let mut scalars = scalars;
+    scalars.extend(super::generic::scalars(contents, samples, &axes)?);
     Ok(Some(Layout { name: format!("PDEBench {kind}"), fields: sources, axes, scalars, samples, notes }))
 }
 
@@ -201,22 +203,29 @@ pub fn groups(contents: &mut Contents) -> Result<Option<Layout>> {
     Ok(Some(Layout { name, fields, axes, scalars, samples: groups.len(), notes }))
 }
 
-/// The equation's numbers in the groups' `config`, a YAML text.
+/// The equation's numbers in the groups: numeric attributes, and those in `config`, a YAML text.
 fn group_scalars(contents: &Contents, groups: &[String]) -> Result<Vec<Scalar>> {
-    let mut scalars: Vec<Scalar> = ["Du", "Dv", "k", "D", "por", "rho_s", "k_f", "n_f"]
-        .map(|name| Scalar { name: name.into(), values: Vec::new() })
-        .to_vec();
-    for group in groups {
+    let known = ["Du", "Dv", "k", "D", "por", "rho_s", "k_f", "n_f"];
+    let mut scalars: Vec<Scalar> = known.map(|name| Scalar { name: name.into(), values: Vec::new() }).to_vec();
+    for (i, group) in groups.iter().enumerate() {
         let attributes = contents.file.group_attributes(group)?;
+        if i == 0 {
+            let own = attributes.iter().filter(|(name, value)| {
+                value.number().is_some() && !known.contains(&super::generic::identifier(name).as_str())
+            });
+            scalars.extend(own.map(|(name, _)| Scalar { name: name.clone(), values: Vec::new() }));
+        }
         let text = super::find(&attributes, "config").map(|v| v.texts().join("\n")).unwrap_or_default();
         for scalar in &mut scalars {
+            let own = super::find(&attributes, &scalar.name).and_then(super::Value::number);
             let values = text.lines().filter_map(|line| line.trim().split_once(':'));
-            let value = values.filter(|(key, _)| *key == scalar.name).find_map(|(_, v)| v.trim().parse::<f64>().ok());
-            scalar.values.extend(value);
+            let mut values = values.filter(|(key, _)| *key == scalar.name);
+            scalar.values.extend(own.or_else(|| values.find_map(|(_, v)| v.trim().parse::<f64>().ok())));
         }
     }
     scalars.retain(|s| s.values.len() == groups.len());
     for scalar in &mut scalars {
+        scalar.name = super::generic::identifier(&scalar.name);
         if scalar.values.iter().all(|v| *v == scalar.values[0]) {
             scalar.values.truncate(1);
         }

@@ -169,7 +169,7 @@ fn scalars(contents: &mut Contents, samples: usize, notes: &mut Vec<String>) -> 
             *value = precise;
         }
         if values.len() == 1 || values.len() == samples {
-            scalars.push(Scalar { name, values });
+            scalars.push(Scalar { name: super::generic::identifier(&name), values });
         } else {
             notes.push(format!("the scalar {name} changes in time and is left out"));
         }

@@ -2,7 +2,7 @@
 
 /// min ‖e − Σ w_i v_i‖² by its normal equations Σ_j ⟨v_i, v_j⟩ w_j = ⟨v_i, e⟩.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct NormalEquations {
+pub struct NormalEquations {
     /// ⟨v_i, v_j⟩, `[n, n]`.
     pub gram: Vec<f64>,
     /// ⟨v_i, e⟩, `[n]`.
@@ -37,11 +37,13 @@ impl NormalEquations {
     }
 
     /// The equations of column `i` alone.
+    #[must_use]
     pub fn only(&self, i: usize) -> Self {
         self.columns(&[i])
     }
 
     /// The equations with column `i` after all others.
+    #[must_use]
     pub fn with_last(&self, i: usize) -> Self {
         let others = (0..self.right.len()).filter(|&j| j != i);
         self.columns(&others.chain([i]).collect::<Vec<_>>())
