@@ -126,7 +126,9 @@ Examples:
   softly sample runs/scd --count 1000 --out samples
   softly sample runs/vanilla --count 100 --guidance 0.2 --steps 50 --out guided
   softly sample runs/adapted --compliance 1.5 --out closer    beyond what was learned, toward the constraint
-  softly sample runs/adapted --compliance full --out solved   projected onto it in the last steps")]
+  softly sample runs/adapted --compliance full --out solved   projected onto it in the last steps
+  softly sample runs/operator --grid 64x64 --out finer        on a grid that the network was not trained on
+  softly sample runs/operator --grid 64x64 --restart 1 --out refined   on the trained grid first, then refined")]
     Sample {
         /// What to sample from.
         #[command(flatten)]
@@ -134,6 +136,9 @@ Examples:
         /// Sample indices A-B (both included) instead of 0 to count−1: sample i is the same in any range.
         #[arg(long, value_name = "A-B", conflicts_with = "count")]
         seeds: Option<String>,
+        /// Draw on the trained grid, interpolate to `--grid`, add noise of this level and denoise there.
+        #[arg(long, value_name = "SIGMA", requires = "grid", allow_negative_numbers = true)]
+        restart: Option<f64>,
         /// Folder for the arrays, one `<field>.npy` each (and `points.npy` for points).
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
@@ -453,6 +458,9 @@ pub struct Sampling {
     /// `full` projects onto it in the last steps (with the direction `newton`).
     #[arg(long, value_name = "C", allow_negative_numbers = true)]
     pub compliance: Option<Compliance>,
+    /// Another grid than the trained one over the same domain, such as 64x64 (models whose network is an `operator`).
+    #[arg(long, value_name = "ROWSxCOLS", value_parser = grid_size)]
+    pub grid: Option<[usize; 2]>,
     /// Samples per batch; the samples do not depend on it.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub batch: u32,
@@ -464,6 +472,16 @@ pub struct Sampling {
     #[command(flatten)]
     pub compute: Compute,
 }
+
+/// Reads `64x64`, rows and columns.
+fn grid_size(text: &str) -> Result<[usize; 2], String> {
+    let number = |text: &str| text.trim().parse::<usize>().ok().filter(|nodes| (2..=MOST_NODES).contains(nodes));
+    let sides = text.split_once(['x', '×']).and_then(|(rows, cols)| Some([number(rows)?, number(cols)?]));
+    sides.ok_or_else(|| format!("expected rows and columns from 2 to {MOST_NODES}, such as 64x64"))
+}
+
+/// Most points along an axis of `--grid`.
+const MOST_NODES: usize = 4096;
 
 /// Reads a finite number that is not negative.
 fn not_negative(text: &str) -> Result<f64, String> {
