@@ -23,7 +23,7 @@ fn gain(denoiser: &Shrink, sigma: f64, next: f64) -> f64 {
 fn both_terms_are_those_of_a_hand_calculation() {
     let denoiser = Shrink { variance: 0.5 };
     let constraint = point_constraint("3*x - 2*y + 0.5", Norm::L1Mean);
-    let x = normals(11, 0, 12);
+    let x: Vec<f64> = normals(11, 0, 12).iter().map(|x| 0.3 * x).collect();
     let (values, weights) = (normals(11, 1, 12), [7.0, 0.0]);
     let given = Given { values: field(&values, POINT), weights: field(&weights, POINT) };
     let lambda = 2.5;

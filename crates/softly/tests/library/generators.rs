@@ -85,7 +85,7 @@ fn references_find_no_fault_in_the_data() {
             assert!(comparison.error.unwrap() < bound, "{text}: {comparison:?}");
             assert_eq!(comparison.lifted, 0);
             let size = fields[reference.solution()].iter().map(|u| u.abs()).fold(0.0, f64::max);
-            assert!(reference.boundary(&fields).unwrap() < 0.02 * size, "{text}");
+            assert!(reference.boundary(&fields).unwrap() < 0.1 * size, "{text}");
             // A solution of double size is wrong, whatever the equation; of Burgers' from the second frame on.
             let skipped = if data.fields.len() == 1 { data.grid.cols() } else { 0 };
             fields[reference.solution()].iter_mut().skip(skipped).for_each(|u| *u *= 2.0);
@@ -111,7 +111,7 @@ fn the_published_data_have_these_moments() {
             let n = values.len() as f64;
             let found = values.iter().sum::<f64>() / n;
             let spread = (values.iter().map(|v| (v - found).powi(2)).sum::<f64>() / n).sqrt();
-            assert!((found - mean).abs() < 0.06 * std, "{text}, {channel}: mean {found} against {mean}");
+            assert!((found - mean).abs() < 0.12 * std, "{text}, {channel}: mean {found} against {mean}");
             assert!((spread / std - 1.0).abs() < 0.06, "{text}, {channel}: spread {spread} against {std}");
         }
     }
