@@ -53,7 +53,7 @@ fn huber(residuals: Vec<Tensor<3>>) -> Tensor<1> {
         // r²/2 inside and |r| − ½ outside is c (|r| − c/2) with c = min(|r|, 1).
         let size = residual.abs();
         let inside = size.clone().clamp_max(1.0);
-        (inside.clone() * (size - inside / 2.0)).sum()
+        (inside.clone() * (size - inside * 0.5)).sum()
     };
     residuals.into_iter().map(sum).reduce(|a, b| a + b).expect("a constraint has an equation")
 }
@@ -80,15 +80,14 @@ impl Guidance for Fundps {
         }
         let x = state.autodiff().require_grad();
         let first = denoiser.denoise(x.clone(), &vec![sigma; n]);
-        let slope = (x.clone() - first.clone()) / sigma;
+        // Products, for Burn differentiates a quotient in single precision.
+        let slope = (x.clone() - first.clone()) * (1.0 / sigma);
         let estimate = denoiser.denoise(x.clone() + slope * (next - sigma), &vec![next; n]);
         let [observation, equation] = schedule(sigma);
         // Summed over samples: each sample's gradient involves its own terms only.
         let misfit = given.map(|given| given.misfit(estimate.clone()) * observation);
-        let residual = (equation * self.residual > 0.0).then(|| {
-            let mean = huber(constraint.residuals(&estimate)) / constraint.nodes() as f64;
-            mean * (equation * self.residual)
-        });
+        let residual = (equation * self.residual > 0.0)
+            .then(|| huber(constraint.residuals(&estimate)) * (equation * self.residual / constraint.nodes() as f64));
         let loss = match (misfit, residual) {
             (Some(misfit), Some(residual)) => misfit + residual,
             (Some(term), None) | (None, Some(term)) => term,
