@@ -290,12 +290,13 @@ mod tests {
 
     #[test]
     fn steps_are_of_fourth_order() {
-        let (viscosity, a) = (0.2, 0.95);
+        // Little viscosity per step: where waves die within one, the order is lower.
+        let (viscosity, a) = (0.05, 0.5);
         let grid = grid(2, 64);
         let solver = BurgersSolver::on_points(&grid, viscosity, 256);
         let start = initial(256, viscosity, a);
         let error = |steps| worst(&grid, &solver.solve_in_steps(&start, steps), viscosity, a);
-        let errors = [8, 16, 32, 64].map(error);
+        let errors = [32, 64, 128, 256].map(error);
         let orders: Vec<f64> = errors.windows(2).map(|pair| (pair[0] / pair[1]).log2()).collect();
         let mean = orders.iter().sum::<f64>() / orders.len() as f64;
         assert!((3.6..4.6).contains(&mean), "{errors:?}, orders {orders:?}");

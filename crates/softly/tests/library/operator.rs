@@ -81,7 +81,6 @@ fn smooth_fields_have_one_image_at_every_resolution() {
             let gap = finer.iter().zip(&exact).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt() / size;
             (1.0 / n as f64, gap)
         });
-        println!("{kind}: {errors:?}");
         // What is left are the sums over points of waves that the activations made and the grid does not resolve.
         assert!(errors[2].1 < 0.02, "{kind}: {errors:?}");
         assert!(order(&errors) > 2.0, "{kind}: {errors:?}");
