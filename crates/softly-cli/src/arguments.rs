@@ -125,6 +125,7 @@ says otherwise: a preset's [train] is for whole networks. The result is a run li
 Examples:
   softly sample runs/scd --count 1000 --out samples
   softly sample runs/vanilla --count 100 --guidance 0.2 --steps 50 --out guided
+  softly sample runs/vanilla --solver heun --steps 100 --grid karras --out slow     the paper's sampler
   softly sample runs/adapted --compliance 1.5 --out closer    beyond what was learned, toward the constraint
   softly sample runs/adapted --compliance full --out solved   projected onto it in the last steps")]
     Sample {
@@ -440,9 +441,18 @@ pub struct Sampling {
     /// Seed of the samples.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Sampler steps, instead of the run's.
+    /// How steps are taken, instead of the run's way: euler, heun, ancestral, dpm-2m, dpm-3m or unipc.
+    #[arg(long, value_name = "NAME")]
+    pub solver: Option<String>,
+    /// Sampler steps, instead of the run's. A step is a network call, of heun two.
     #[arg(long, allow_negative_numbers = true)]
     pub steps: Option<usize>,
+    /// Spacing of the noise levels, instead of the run's: karras, log-uniform, or fitted to the model.
+    #[arg(long, value_name = "NAME")]
+    pub grid: Option<String>,
+    /// Noise put back in every step of dpm-2m, dpm-3m and unipc: 0 follows the ODE, 1 the reverse SDE.
+    #[arg(long, allow_negative_numbers = true, value_parser = not_negative)]
+    pub eta: Option<f64>,
     /// Smallest noise level, instead of the run's.
     #[arg(long, allow_negative_numbers = true)]
     pub sigma_min: Option<f64>,

@@ -11,6 +11,9 @@ use crate::progress::Bar;
 /// The settings of a command line, with those that have flags of their own; `compliance` is a dial's value.
 pub fn settings_of(sampling: &Sampling, compliance: Option<Compliance>) -> Vec<String> {
     let flags = [
+        sampling.solver.as_ref().map(|solver| format!("sampler.solver='{solver}'")),
+        sampling.grid.as_ref().map(|grid| format!("sampler.grid='{grid}'")),
+        sampling.eta.map(|eta| format!("sampler.eta={eta:?}")),
         sampling.steps.map(|steps| format!("sampler.steps={steps}")),
         sampling.sigma_min.map(|sigma| format!("sampler.sigma_min={sigma:?}")),
         sampling.guidance.map(guidance),

@@ -87,7 +87,7 @@ pub use objective::{Batch, Loss, Objective, Term, Weight};
 // Samplers.
 pub use sampler::guidance::dps::Dps;
 pub use sampler::guidance::{Guidance, GuidanceConfig};
-pub use sampler::sigma_grid::SigmaGrid;
+pub use sampler::sigma_grid::{SigmaGrid, Spacing};
 pub use sampler::solver::{Solver, SolverKind, Step};
 pub use sampler::{Churn, Observer, Projection, Sampler, Target, Unobserved};
 

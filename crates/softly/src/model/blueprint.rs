@@ -97,6 +97,8 @@ impl Blueprint {
             units,
             floors: dataset.floors(),
         };
+        let activations = config.denoiser.backbone.get().footprint(data.shape()).activations;
+        config.train.shares = config.train.shares.or_else(|| Some(config.train.automatic_shares(activations)));
         config.truth = config.truth.or_else(|| dataset.equation.clone());
         for equation in [&mut config.constraint, &mut config.truth].into_iter().flatten() {
             *equation = dataset.complete(equation);

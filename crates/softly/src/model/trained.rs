@@ -97,6 +97,7 @@ impl Trained {
     ) -> Result<Vec<f64>> {
         let batch = draw.batch.clamp(1, draw.indices.len().max(1));
         self.check_memory(draw.indices.len(), batch)?;
+        let sampler = self.blueprint.config.sampler.fitted_to(self.model.target(), job.device);
         let batches: Vec<Vec<f64>> = draw
             .indices
             .par_chunks(batch)
@@ -105,7 +106,6 @@ impl Trained {
                     return Vec::new();
                 }
                 let mut observer = Counted { observer: watch(indices.len()), job, samples: indices.len() as u64 };
-                let sampler = &self.blueprint.config.sampler;
                 let samples = sampler.sample(self.model.target(), draw.seed, indices, job.device, &mut observer);
                 to_vec_f64(self.blueprint.data.units.physical(samples))
             })

@@ -132,8 +132,8 @@ fn check_memory(blueprint: &Blueprint) -> Result<()> {
     let train = &blueprint.config.train;
     let activations = blueprint.config.denoiser.backbone.get().footprint(blueprint.data.shape()).activations;
     // Shares that wait for a thread need no memory yet.
-    let at_once = train.batch.div_ceil(train.shares.max(1)) as f64;
-    let at_once = at_once * train.shares.clamp(1, rayon::current_num_threads()) as f64;
+    let shares = train.shares.unwrap_or(1).max(1);
+    let at_once = train.batch.div_ceil(shares) as f64 * shares.min(rayon::current_num_threads()) as f64;
     memory::check("train.batch", BYTES_PER_ACTIVATION * at_once * activations)
 }
 
@@ -181,8 +181,9 @@ impl Training {
     fn of(blueprint: Blueprint, mut model: Model, dataset: Dataset, job: &Job<'_>) -> Result<Self> {
         let device = job.device;
         let train = &blueprint.config.train;
-        if !(1..=train.batch).contains(&train.shares) {
-            let problem = format!("expected 1 to {}, the size of a batch, found {}", train.batch, train.shares);
+        let shares = train.shares.unwrap_or(1);
+        if !(1..=train.batch).contains(&shares) {
+            let problem = format!("expected 1 to {}, the size of a batch, found {shares}", train.batch);
             return Err(Error::input("train.shares", problem));
         }
         if let Some(constraint) = model.constraint.as_ref().filter(|constraint| constraint.learns()) {
@@ -198,7 +199,7 @@ impl Training {
             twin.copy_weights(&mut model);
             Ok(twin)
         };
-        let twins = (1..train.shares).map(twin).collect::<Result<_>>()?;
+        let twins = (1..shares).map(twin).collect::<Result<_>>()?;
         let optimizer = Optimizer::new(&mut model);
         let device = device.clone();
         Ok(Self { blueprint, model, twins, optimizer, dataset, device, order: Order::default(), sums: Sums::default() })
@@ -266,7 +267,7 @@ impl Training {
         let mut stream = Stream::new(train.seed, Purpose::TrainNoise, step);
         let sigma = config.objective.noise.sample(train.batch, &mut stream);
         let noise: Vec<f32> = (0..clean.len()).map(|_| stream.normal() as f32).collect();
-        let shares = Share::cut(&clean, &noise, &sigma, train.shares, self.model.shape);
+        let shares = Share::cut(&clean, &noise, &sigma, 1 + self.twins.len(), self.model.shape);
         let models = std::iter::once(&mut self.model).chain(&mut self.twins);
         let (device, objective) = (&self.device, &config.objective);
         let work = |(model, share): (&mut Model, Share<'_>)| share.gradients(model, objective, device);

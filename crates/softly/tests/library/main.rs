@@ -24,5 +24,6 @@ mod parameters;
 mod sampler;
 mod snapshot;
 mod soft_constraint;
+mod solvers;
 mod training;
 mod unet;
