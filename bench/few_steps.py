@@ -50,7 +50,7 @@ def softly(args, *arguments):
 def measure(args, run, setting, settings, folder):
     """Metrics and arrays of the samples of `run` with a solver, a grid and a number of steps."""
     solver, grid, steps = setting
-    flags = ["--solver", solver, "--grid", grid, "--steps", steps, "--count", args.count]
+    flags = ["--solver", solver, "--spacing", grid, "--steps", steps, "--count", args.count]
     flags += [flag for text in settings for flag in ("--set", text)]
     start = time.monotonic()
     drawn = softly(args, "sample", run, *flags, "--out", folder)

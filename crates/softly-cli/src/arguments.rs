@@ -125,9 +125,11 @@ says otherwise: a preset's [train] is for whole networks. The result is a run li
 Examples:
   softly sample runs/scd --count 1000 --out samples
   softly sample runs/vanilla --count 100 --guidance 0.2 --steps 50 --out guided
-  softly sample runs/vanilla --solver heun --steps 100 --grid karras --out slow     the paper's sampler
+  softly sample runs/vanilla --solver heun --steps 100 --spacing karras --out slow     the paper's sampler
   softly sample runs/adapted --compliance 1.5 --out closer    beyond what was learned, toward the constraint
-  softly sample runs/adapted --compliance full --out solved   projected onto it in the last steps")]
+  softly sample runs/adapted --compliance full --out solved   projected onto it in the last steps
+  softly sample runs/operator --grid 64x64 --out finer        on a grid that the network was not trained on
+  softly sample runs/operator --grid 64x64 --restart 1 --out refined   on the trained grid first, then refined")]
     Sample {
         /// What to sample from.
         #[command(flatten)]
@@ -135,6 +137,9 @@ Examples:
         /// Sample indices A-B (both included) instead of 0 to count−1: sample i is the same in any range.
         #[arg(long, value_name = "A-B", conflicts_with = "count")]
         seeds: Option<String>,
+        /// Draw on the trained grid, interpolate to `--grid`, add noise of this level and denoise there.
+        #[arg(long, value_name = "SIGMA", requires = "grid", allow_negative_numbers = true)]
+        restart: Option<f64>,
         /// Folder for the arrays, one `<field>.npy` each (and `points.npy` for points).
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
@@ -449,7 +454,7 @@ pub struct Sampling {
     pub steps: Option<usize>,
     /// Spacing of the noise levels, instead of the run's: karras, log-uniform, or fitted to the model.
     #[arg(long, value_name = "NAME")]
-    pub grid: Option<String>,
+    pub spacing: Option<String>,
     /// Noise put back in every step of dpm-2m, dpm-3m and unipc: 0 follows the ODE, 1 the reverse SDE.
     #[arg(long, allow_negative_numbers = true, value_parser = not_negative)]
     pub eta: Option<f64>,
@@ -463,6 +468,9 @@ pub struct Sampling {
     /// `full` projects onto it in the last steps (with the direction `newton`).
     #[arg(long, value_name = "C", allow_negative_numbers = true)]
     pub compliance: Option<Compliance>,
+    /// Another grid than the trained one over the same domain, such as 64x64 (models whose network is an `operator`).
+    #[arg(long, value_name = "ROWSxCOLS", value_parser = grid_size)]
+    pub grid: Option<[usize; 2]>,
     /// Samples per batch; the samples do not depend on it.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub batch: u32,
@@ -474,6 +482,16 @@ pub struct Sampling {
     #[command(flatten)]
     pub compute: Compute,
 }
+
+/// Reads `64x64`, rows and columns.
+fn grid_size(text: &str) -> Result<[usize; 2], String> {
+    let number = |text: &str| text.trim().parse::<usize>().ok().filter(|nodes| (2..=MOST_NODES).contains(nodes));
+    let sides = text.split_once(['x', '×']).and_then(|(rows, cols)| Some([number(rows)?, number(cols)?]));
+    sides.ok_or_else(|| format!("expected rows and columns from 2 to {MOST_NODES}, such as 64x64"))
+}
+
+/// Most points along an axis of `--grid`.
+const MOST_NODES: usize = 4096;
 
 /// Reads a finite number that is not negative.
 fn not_negative(text: &str) -> Result<f64, String> {

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::nn::backbone::BackboneConfig;
 use crate::nn::mlp::MlpConfig;
 use crate::nn::optimizer::{Adam, Ema, Schedule};
+use crate::noise::NoiseConfig;
 use crate::objective::Objective;
 use crate::objective::noise::NoiseDist;
 use crate::sampler::Sampler;
@@ -28,6 +29,9 @@ use crate::sampler::solver::SolverKind;
 pub struct Config {
     /// Where the data come from.
     pub data: DataConfig,
+    /// The noise that data are mixed with.
+    #[serde(skip_serializing_if = "NoiseConfig::is_white")]
+    pub noise: NoiseConfig,
     /// The network and what is put on top of it.
     pub denoiser: DenoiserConfig,
     /// What training minimises.
@@ -52,6 +56,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             data: DataConfig::default(),
+            noise: NoiseConfig::default(),
             denoiser: DenoiserConfig::default(),
             objective: Objective::default(),
             sampler: Sampler::default(),
@@ -186,6 +191,7 @@ impl Config {
     /// Refuses settings that cannot work, whatever the data.
     pub fn check(&self) -> Result<()> {
         self.data.check()?;
+        self.noise.check()?;
         self.denoiser.backbone.get().check()?;
         self.check_precondition()?;
         self.objective.check()?;

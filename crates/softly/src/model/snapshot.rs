@@ -103,6 +103,10 @@ impl Snapshot {
             return Err(Error::input("--set", problem));
         }
         self.refuse_another_law(&config, &location)?;
+        if config.noise != self.blueprint.config.noise {
+            let problem = format!("{location} was trained to remove one kind of noise, and no other");
+            return Err(Error::input("noise", problem).hint("train with this noise"));
+        }
         if let Some(scd) = &config.denoiser.scd {
             let left_out = DirectionKind::ALL.iter().filter(|kind| !scd.directions.contains(kind));
             let forgotten = left_out.map(|kind| kind.name()).chain(scd.constant.as_ref().map(|_| "gamma"));
@@ -111,6 +115,27 @@ impl Snapshot {
         }
         self.blueprint.config = config;
         Ok(())
+    }
+
+    /// Puts the model on a grid of other `size`, rows and columns, over the same domain.
+    pub fn resize(&mut self, size: [usize; 2]) -> Result<()> {
+        let Blueprint { config, data } = &mut self.blueprint;
+        let refuse = |problem: &str, hint: &str| Err(Error::input("--grid", problem).hint(hint));
+        if data.grid.axes.len() != 2 {
+            return refuse("this is a model of points: it has no grid", "leave --grid out");
+        }
+        if !config.denoiser.backbone.get().any_resolution() {
+            let hint = "train a network of functions: --set denoiser.backbone={ kind = \"operator\", … }";
+            return refuse("the model's network knows the grid that it was trained on, and no other", hint);
+        }
+        if config.denoiser.scd.is_some() {
+            let hint = "sample from the denoiser below it, or train on this grid";
+            return refuse("the soft constraint was measured on the grid that it was trained on", hint);
+        }
+        for (axis, nodes) in data.grid.axes.iter_mut().zip(size) {
+            axis.nodes = nodes;
+        }
+        data.grid.check().map_err(|problem| Error::input("--grid", problem))
     }
 
     /// Refuses another constraint than the one that γ, learned parameters and measured covariances belong to.

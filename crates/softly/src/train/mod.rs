@@ -17,6 +17,7 @@ use softly_pde::algebra::Value;
 
 use crate::config::Config;
 use crate::data::dataset::Dataset;
+use crate::denoiser::Denoiser;
 use crate::direction::compliance::Compliance;
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -266,7 +267,10 @@ impl Training {
         let clean = Dataset::batch(&self.dataset.train, &indices, sample_len, nodes, &self.blueprint.data.units);
         let mut stream = Stream::new(train.seed, Purpose::TrainNoise, step);
         let sigma = config.objective.noise.sample(train.batch, &mut stream);
-        let noise: Vec<f32> = (0..clean.len()).map(|_| stream.normal() as f32).collect();
+        let (kind, mut noise) = (self.model.noise(), Vec::with_capacity(clean.len()));
+        for _ in 0..train.batch {
+            noise.extend(kind.draw(&mut stream, sample_len).into_iter().map(|value| value as f32));
+        }
         let shares = Share::cut(&clean, &noise, &sigma, 1 + self.twins.len(), self.model.shape);
         let models = std::iter::once(&mut self.model).chain(&mut self.twins);
         let (device, objective) = (&self.device, &config.objective);

@@ -59,7 +59,8 @@ const KEPT: usize = 64;
 
 /// The run folder that is measured, unless the command line changes how it samples: such numbers are of the moment.
 pub fn run_as_it_is(sampling: &Sampling) -> Option<RunFolder> {
-    let changed = !settings_of(sampling, sampling.compliance).is_empty() || sampling.seed != 0;
+    let changed =
+        !settings_of(sampling, sampling.compliance).is_empty() || sampling.seed != 0 || sampling.grid.is_some();
     (!changed && sampling.model.is_dir()).then(|| RunFolder::new(&sampling.model))
 }
 

@@ -17,6 +17,10 @@ use crate::sampling::load;
 pub fn run(eval: &Eval, json: bool) -> Result<()> {
     let Eval { sampling, sets, scales, data, metrics, sweep, out } = eval;
     let (sets, data) = (*sets as usize, data.as_deref());
+    if sampling.grid.is_some() && (sweep.is_some() || metrics.iter().any(|metric| held_out::measures(*metric))) {
+        let problem = "sweeps, `explained` and `parameters` are measured on the grid that the model was trained on";
+        return Err(Error::input("--grid", problem).hint("leave --grid out"));
+    }
     if let Some(SweepName::Compliance) = sweep {
         return sweep::run(sampling, sets, data, out.as_deref(), json);
     }
