@@ -12,6 +12,7 @@ pub mod flux;
 pub mod formula;
 pub mod formula_error;
 mod function;
+pub mod gaussian;
 pub mod grid;
 pub mod helmholtz;
 pub mod karhunen_loeve;

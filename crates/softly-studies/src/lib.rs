@@ -6,6 +6,7 @@
 
 mod circle;
 mod fields;
+mod inverse;
 mod method;
 mod paper;
 mod runner;
@@ -21,6 +22,8 @@ pub use fields::run::run_fields;
 pub use fields::study::{Cell, Claim, Equation, FieldStudy, Variant};
 pub use fields::table::{FieldTable, Row, Verdict};
 pub use fields::targets::Target;
+pub use inverse::page::{PosteriorView, posterior_figures, posterior_page};
+pub use inverse::table::{PosteriorRow, posterior_table};
 pub use method::{Correction, Kind, Method, Trained};
 pub use runner::Trainer;
 pub use runs::write as write_runs_page;

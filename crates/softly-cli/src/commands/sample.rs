@@ -16,7 +16,7 @@ use crate::sampling::{draw, indices_of, load};
 pub fn run(sampling: &Sampling, seeds: Option<&str>, out: &Path, json: bool) -> Result<()> {
     let device = device::by_name(&sampling.compute.device)?;
     let trained = load(sampling, &device)?;
-    let indices = indices_of(&trained, sampling.count, seeds)?;
+    let indices = indices_of(&trained, sampling.count(), seeds)?;
     catch_interrupt();
     let values = draw(&trained, sampling, &indices, &device)?;
     make_folder(out)?;

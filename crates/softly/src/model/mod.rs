@@ -3,6 +3,8 @@
 pub mod blueprint;
 pub mod edm2_file;
 pub mod event_file;
+mod knowledge;
+pub mod posterior;
 pub mod run_folder;
 pub mod snapshot;
 pub mod tensor_file;
