@@ -46,6 +46,7 @@ Examples:
   softly reproduce circle                          two curves, short trainings: a few minutes
   softly reproduce circle --scale paper --seeds 1  the paper's trainings with one seed
   softly reproduce darcy --study noise             an ablation, in the folder of the main study
+  softly reproduce inverse                         fields from thirty sensors, every method of conditioning: an hour
 Run the same command again to go on after an interruption.")]
     Reproduce(Reproduce),
     /// List the presets, or print one.
@@ -392,6 +393,8 @@ pub enum Study {
     Darcy,
     /// The Helmholtz equation, with an uncertain wave number.
     Helmholtz,
+    /// Darcy flow from measurements: every method of conditioning on one denoiser.
+    Inverse,
 }
 
 /// Where a configuration comes from.

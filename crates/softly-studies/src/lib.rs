@@ -2,7 +2,7 @@
 //!
 //! [`run_circle`] runs the toy study (points on curves), [`run_fields`] the studies of fields (Darcy flow and the Helmholtz
 //! equation). Both take a [`Trainer`], which trains one configuration in a run folder, and leave a table and a page.
-//! [`write_runs_page`] makes the page of any trainings, with a verdict on their constraints.
+//! [`run_inverse`] runs the study of fields from measurements. [`write_runs_page`] makes the page of any trainings, with a verdict on their constraints.
 
 mod circle;
 mod fields;
@@ -23,6 +23,8 @@ pub use fields::study::{Cell, Claim, Equation, FieldStudy, Variant};
 pub use fields::table::{FieldTable, Row, Verdict};
 pub use fields::targets::Target;
 pub use inverse::page::{PosteriorView, posterior_figures, posterior_page};
+pub use inverse::report as inverse_report;
+pub use inverse::study::{InverseStudy, InverseTable, run_inverse};
 pub use inverse::table::{PosteriorRow, posterior_table};
 pub use method::{Correction, Kind, Method, Trained};
 pub use runner::Trainer;
