@@ -26,7 +26,8 @@ pub fn load_observing(sampling: &Sampling, observing: &Observing, device: &Devic
     let trained = Trained::load_with(&sampling.model, &settings, device)?;
     if trained.blueprint.config.sampler.guidance.is_some() {
         let problem = "the run has guidance by its constraint, which does not go with --observe";
-        return Err(Error::input("sampler.guidance", problem).hint("set a weight of the equation instead: --set conditioning.equation=…"));
+        return Err(Error::input("sampler.guidance", problem)
+            .hint("set a weight of the equation instead: --set conditioning.equation=…"));
     }
     Ok(trained)
 }

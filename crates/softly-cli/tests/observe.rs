@@ -33,7 +33,8 @@ fn home() -> &'static Path {
     HOME.get_or_init(|| {
         let home = TempDir::new().unwrap();
         let small = ["--set", "data.generator.size=8", "--set", "data.generator.modes=2"];
-        let network = ["--set", "denoiser.backbone={ kind = \"mlp\", hidden = 8 }", "--method", "vanilla", "--out", "run"];
+        let network =
+            ["--set", "denoiser.backbone={ kind = \"mlp\", hidden = 8 }", "--method", "vanilla", "--out", "run"];
         succeed(home.path(), &[&["train", "--preset", "darcy-demo"][..], &small, &network].concat());
         let sensors = "field,x,y,value,sd\np,0.2,0.3,0.01,0.001\nK,0.5,0.55,1.1,\n\"K*dx(p)\",0.5,0.5,0.02,0.05\n";
         fs::write(home.path().join("sensors.csv"), sensors).unwrap();
@@ -46,7 +47,9 @@ const SENSORS: [&str; 4] = ["--observe", "sensors.csv", "--noise", "K=1%"];
 
 #[test]
 fn samples_given_sensors_are_arrays_a_record_and_a_page_and_errors_are_measured_once() {
-    let draw = |out: &str| succeed(home(), &[&["sample", "run", "--count", "3", "--json", "--out", out][..], &SENSORS].concat());
+    let draw = |out: &str| {
+        succeed(home(), &[&["sample", "run", "--count", "3", "--json", "--out", out][..], &SENSORS].concat())
+    };
     let (first, said) = draw("first");
     let found: Value = serde_json::from_str(&first).unwrap();
     assert_eq!((found["cases"].as_u64(), found["count"].as_u64()), (Some(1), Some(3)));
@@ -56,7 +59,10 @@ fn samples_given_sensors_are_arrays_a_record_and_a_page_and_errors_are_measured_
     let (_, said) = draw("second");
     assert!(!said.contains("measuring the denoiser's errors"), "{said}");
     for name in ["p.npy", "K.npy", "mean-p.npy", "sd-K.npy"] {
-        assert_eq!(fs::read(home().join("first").join(name)).unwrap(), fs::read(home().join("second").join(name)).unwrap());
+        assert_eq!(
+            fs::read(home().join("first").join(name)).unwrap(),
+            fs::read(home().join("second").join(name)).unwrap()
+        );
     }
     let record: Value = serde_json::from_str(&fs::read_to_string(home().join("first/run.json")).unwrap()).unwrap();
     assert_eq!(record["observations"][0].as_array().unwrap().len(), 3);
@@ -66,17 +72,37 @@ fn samples_given_sensors_are_arrays_a_record_and_a_page_and_errors_are_measured_
 
 #[test]
 fn every_method_draws_and_is_judged_next_to_kriging() {
-    for method in ["kalman", "kriging", "dps", "diffusionpde", "fundps", "mmps", "jfps"] {
-        let arguments = ["eval", "run", "--observe", "p=5", "--observe", "K=all", "--noise", "10%", "--conditioning", method, "--json"];
+    for method in ["kalman", "kriging", "dps", "diffusionpde", "fundps", "mmps", "jfps", "eci", "pcfm"] {
+        let arguments = [
+            "eval",
+            "run",
+            "--observe",
+            "p=5",
+            "--observe",
+            "K=all",
+            "--noise",
+            "10%",
+            "--conditioning",
+            method,
+            "--json",
+        ];
         // Guidance at a scale that the untrained network survives.
-        let gentle: &[&str] = if ["dps", "diffusionpde", "fundps"].contains(&method) { &["--set", "conditioning.scale=1e-3"] } else { &[] };
+        let gentle: &[&str] = if ["dps", "diffusionpde", "fundps"].contains(&method) {
+            &["--set", "conditioning.scale=1e-3"]
+        } else {
+            &[]
+        };
         let found: Value = serde_json::from_str(&succeed(home(), &[&arguments[..], gentle].concat()).0).unwrap();
         let rows = found["rows"].as_array().unwrap();
         assert_eq!(rows.len(), if method == "kriging" { 1 } else { 2 });
         assert_eq!(rows[0]["method"], method);
         assert!(rows[0]["metrics"]["fields"][1]["sample_error"]["mean"].as_f64().unwrap().is_finite());
         let gradients = rows[0]["gradients"].as_f64().unwrap();
-        assert_eq!(gradients > 0.0, ["dps", "diffusionpde", "fundps", "mmps"].contains(&method), "{method}: {gradients}");
+        assert_eq!(
+            gradients > 0.0,
+            ["dps", "diffusionpde", "fundps", "mmps"].contains(&method),
+            "{method}: {gradients}"
+        );
     }
     succeed(home(), &["eval", "run", "--observe", "sensors.csv", "--noise", "K=1%", "--out", "judged"]);
     assert!(home().join("judged/posterior.html").exists() && home().join("judged/posterior.json").exists());

@@ -35,9 +35,8 @@ impl Modes {
 
     /// The modes of the mean (1 − t) Σ + t Σ' of two covariances, with as many modes as are needed, likewise.
     pub fn between(first: &Self, second: &Self, t: f64, most: usize, left_out: f64) -> Self {
-        let weighted = |modes: &Self, weight: f64| -> Vec<f64> {
-            modes.vectors.iter().map(|v| v * weight.sqrt()).collect()
-        };
+        let weighted =
+            |modes: &Self, weight: f64| -> Vec<f64> { modes.vectors.iter().map(|v| v * weight.sqrt()).collect() };
         let dimensions = first.rest.len();
         let both = [weighted(first, 1.0 - t), weighted(second, t)].concat();
         let mut modes = Self::of_samples(&both, dimensions, most, left_out);
@@ -152,11 +151,8 @@ pub fn inflated_means(columns: &[f64], modes: usize, right: &[f64], inflations: 
     let rows = MatRef::from_column_major_slice(columns, count, modes);
     let right = MatRef::from_column_major_slice(right, count, 1);
     let small = count <= modes;
-    let (values, vectors) = eigen(&if small {
-        product(rows, rows.transpose(), 1.0)
-    } else {
-        product(rows.transpose(), rows, 1.0)
-    });
+    let (values, vectors) =
+        eigen(&if small { product(rows, rows.transpose(), 1.0) } else { product(rows.transpose(), rows, 1.0) });
     // With A Aᵀ = Q Λ Qᵀ the mean is Aᵀ Q (Λ + v)⁻¹ Qᵀ r; with Aᵀ A = Q Λ Qᵀ it is Q (Λ + v)⁻¹ Qᵀ Aᵀ r.
     let seen = if small { right.to_owned() } else { product(rows.transpose(), right, 1.0) };
     let along = product(vectors.transpose(), seen.as_ref(), 1.0);

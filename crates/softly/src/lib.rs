@@ -105,6 +105,7 @@ pub use observe::mmps::{Jfps, Mmps, MomentMatched};
 pub use observe::noise::Noise;
 pub use observe::observations::{Measured, Observations};
 pub use observe::place::Extent;
+pub use observe::projected::{Eci, Pcfm};
 pub use observe::reading::{Cases, Reading, read as read_observations};
 
 // Data.

@@ -6,9 +6,7 @@ use serde_json::json;
 use softly::error::Result;
 use softly::files::{make_folder, write_text};
 use softly::statistics::OverSamples;
-use softly::{
-    Draw, Noise, Observations, Posterior, PosteriorJudge, Reading, Trained, device, npy, read_observations,
-};
+use softly::{Draw, Noise, Observations, Posterior, PosteriorJudge, Reading, Trained, device, npy, read_observations};
 use softly_studies::{PosteriorView, posterior_page};
 
 use crate::arguments::{Observing, Sampling};
@@ -46,7 +44,13 @@ pub fn run(sampling: &Sampling, observing: &Observing, seeds: Option<&str>, out:
     make_folder(out)?;
     let mut files = write_arrays(&trained, &posterior, indices.len(), out)?;
     files.push(write_record(&trained, &readings, &cases, &posterior, sampling, out)?);
-    let view = PosteriorView { trained: &trained, observations: &cases[0], posterior: &posterior.samples, count: indices.len(), truth: None };
+    let view = PosteriorView {
+        trained: &trained,
+        observations: &cases[0],
+        posterior: &posterior.samples,
+        count: indices.len(),
+        truth: None,
+    };
     let page = out.join("posterior.html");
     posterior_page(&view, &[], &page)?;
     files.push(page);
@@ -103,7 +107,7 @@ fn write_arrays(trained: &Trained, posterior: &Posterior, count: usize, out: &Pa
             Ok(())
         };
         write(format!("{name}.npy"), [fields.len(), rows, cols], fields.concat())?;
-        let moments: Vec<(f64, f64)> = fields.chunks_exact(count).flat_map(|case| softly::node_moments(case)).collect();
+        let moments: Vec<(f64, f64)> = fields.chunks_exact(count).flat_map(softly::node_moments).collect();
         write(format!("mean-{name}.npy"), [cases, rows, cols], moments.iter().map(|m| m.0).collect())?;
         write(format!("sd-{name}.npy"), [cases, rows, cols], moments.iter().map(|m| m.1).collect())?;
     }

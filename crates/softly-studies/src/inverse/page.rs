@@ -38,8 +38,14 @@ pub fn posterior_page(view: &PosteriorView<'_>, rows: &[PosteriorRow], file: &Pa
         heading: "Fields given the sensors".into(),
         text: Vec::new(),
         blocks: vec![
-            Block::Figure { svg: fields, caption: "Sensors at their nodes, the mean of all samples, and some of them.".into() },
-            Block::Figure { svg: spread, caption: "What the samples do not agree on, and where their mean is wrong.".into() },
+            Block::Figure {
+                svg: fields,
+                caption: "Sensors at their nodes, the mean of all samples, and some of them.".into(),
+            },
+            Block::Figure {
+                svg: spread,
+                caption: "What the samples do not agree on, and where their mean is wrong.".into(),
+            },
         ],
     }];
     if !rows.is_empty() {
@@ -54,7 +60,11 @@ pub fn posterior_page(view: &PosteriorView<'_>, rows: &[PosteriorRow], file: &Pa
             rows: lines[1..].iter().map(cells).collect(),
             origin: None,
         };
-        sections.push(Section { heading: "How good it is".into(), text: Vec::new(), blocks: vec![Block::Table(table)] });
+        sections.push(Section {
+            heading: "How good it is".into(),
+            text: Vec::new(),
+            blocks: vec![Block::Table(table)],
+        });
     }
     let count = view.count;
     let lead = format!("{count} samples given {} measurements.", view.observations.len());

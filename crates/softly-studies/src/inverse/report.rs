@@ -47,7 +47,12 @@ pub fn verdicts(table: &InverseTable) -> Vec<String> {
 /// Writes the page.
 pub fn write(table: &InverseTable, out: &Path, path: &Path) -> Result<()> {
     let seconds: f64 = table.rows.iter().map(|row| row.row.seconds).sum::<f64>() + table.training.1;
-    let origin = Origin { command: table.command.clone(), seeds: vec![0], commit: table.commit.clone(), time: duration(seconds) };
+    let origin = Origin {
+        command: table.command.clone(),
+        seeds: vec![0],
+        commit: table.commit.clone(),
+        time: duration(seconds),
+    };
     let mut sections = vec![Section {
         heading: "In short".into(),
         text: Vec::new(),
@@ -60,13 +65,21 @@ pub fn write(table: &InverseTable, out: &Path, path: &Path) -> Result<()> {
             line.iter().enumerate().map(cell).collect()
         };
         let block = Block::Table(Table {
-            caption: format!("{}, noise of {} % of a field's deviation. Errors are relative, medians over fields.", task.words, table.noise_percent),
+            caption: format!(
+                "{}, noise of {} % of a field's deviation. Errors are relative, medians over fields.",
+                task.words, table.noise_percent
+            ),
             header: lines[0].clone(),
             rows: lines[1..].iter().map(cells).collect(),
             origin: Some(origin.clone()),
         });
         let picture = out.join("cells").join(format!("{}-kalman--given-f---10.svg", task.name));
-        let text = read_text(&picture).ok().map(|_| format!("A picture of the first case: cells/{}.", picture.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned())));
+        let text = read_text(&picture).ok().map(|_| {
+            format!(
+                "A picture of the first case: cells/{}.",
+                picture.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned())
+            )
+        });
         sections.push(Section { heading: task.name.clone(), text: text.into_iter().collect(), blocks: vec![block] });
     }
     let [rows, cols] = table.grid;

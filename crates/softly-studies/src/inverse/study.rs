@@ -7,8 +7,8 @@ use softly::error::{Error, Result};
 use softly::files::{make_folder, read_text, write_text};
 use softly::job::Job;
 use softly::{
-    Config, Dataset, DatasetFolder, Draw, Layers, Noise, Observations, PosteriorJudge, RandomSensors, RunFolder, RunInfo,
-    SoftConstraint, Trained, disturbed, generate, is_reduced,
+    Config, Dataset, DatasetFolder, Draw, Layers, Noise, Observations, PosteriorJudge, RandomSensors, RunFolder,
+    RunInfo, SoftConstraint, Trained, disturbed, generate, is_reduced,
 };
 
 use crate::inverse::page::{PosteriorView, posterior_figures};
@@ -141,8 +141,16 @@ impl InverseStudy {
             guided("fundps", 1.0, 64),
             guided("fundps", 10.0, 64),
             entrant("mmps, 1 iteration", few, &["conditioning={ kind = \"mmps\" }", "sampler.steps=32"]),
-            entrant("mmps, 5 iterations", few, &["conditioning={ kind = \"mmps\", iterations = 5 }", "sampler.steps=32"]),
-            entrant("jfps, 5 iterations", many, &["conditioning={ kind = \"jfps\", iterations = 5 }", "sampler.steps=32"]),
+            entrant(
+                "mmps, 5 iterations",
+                few,
+                &["conditioning={ kind = \"mmps\", iterations = 5 }", "sampler.steps=32"],
+            ),
+            entrant(
+                "jfps, 5 iterations",
+                many,
+                &["conditioning={ kind = \"jfps\", iterations = 5 }", "sampler.steps=32"],
+            ),
         ]
     }
 
@@ -222,7 +230,8 @@ impl Cell<'_> {
     fn run(&self, job: &Job<'_>) -> Result<InverseRow> {
         let file = self.file();
         if file.exists() {
-            let damaged = |e: serde_json::Error| Error::input(file.display(), format!("is damaged: {e}")).hint("delete it");
+            let damaged =
+                |e: serde_json::Error| Error::input(file.display(), format!("is damaged: {e}")).hint("delete it");
             return serde_json::from_str(&read_text(&file)?).map_err(damaged);
         }
         let row = self.measure(job)?;
@@ -248,7 +257,8 @@ impl Cell<'_> {
         let posterior = trained.posterior(&observations, &knowledge, &draw, job)?;
         let spec = &trained.blueprint.data;
         let equation = self.dataset.equation.as_ref();
-        let equation = equation.map(|e| SoftConstraint::new(&self.dataset.complete(e), &spec.fields, &spec.grid, &spec.units));
+        let equation =
+            equation.map(|e| SoftConstraint::new(&self.dataset.complete(e), &spec.fields, &spec.grid, &spec.units));
         let equation = equation.transpose()?;
         let judge = PosteriorJudge {
             fields: &spec.fields,

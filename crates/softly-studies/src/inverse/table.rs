@@ -21,8 +21,20 @@ pub struct PosteriorRow {
 /// A table of text: a head, and a line for every field of every row. Errors are medians over cases.
 pub fn posterior_table(rows: &[PosteriorRow]) -> Vec<Vec<String>> {
     let head = [
-        "method", "field", "error of samples", "of their mean", "CRPS", "in 50 %", "in 90 %", "in 95 %", "spread/error",
-        "misfit/noise", "mean |R|", "calls", "gradients", "seconds",
+        "method",
+        "field",
+        "error of samples",
+        "of their mean",
+        "CRPS",
+        "in 50 %",
+        "in 90 %",
+        "in 95 %",
+        "spread/error",
+        "misfit/noise",
+        "mean |R|",
+        "calls",
+        "gradients",
+        "seconds",
     ];
     let mut lines = vec![head.map(String::from).to_vec()];
     for row in rows {

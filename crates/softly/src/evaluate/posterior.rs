@@ -218,12 +218,18 @@ impl RandomSensors {
     pub fn readings(&self, measured: Measured<'_>, truth: &[f64], seed: u64, case: u64) -> Vec<Reading> {
         let grid = measured.grid;
         let Some(channel) = measured.fields.iter().position(|field| *field == self.field) else { return Vec::new() };
-        let mut order = Stream::new(seed, Purpose::Observation, (channel as u64) << 32 | case).permutation(grid.len());
+        let mut order =
+            Stream::new(seed, Purpose::Observation, ((channel as u64) << 32) | case).permutation(grid.len());
         order.truncate(self.count.unwrap_or(grid.len()));
         let reading = |&node: &usize| Reading {
             source: format!("{}, node {node}", self.field),
             quantity: self.field.clone(),
-            place: grid.axes.iter().zip([node / grid.cols(), node % grid.cols()]).map(|(axis, i)| Extent::Point(axis.coordinate(i))).collect(),
+            place: grid
+                .axes
+                .iter()
+                .zip([node / grid.cols(), node % grid.cols()])
+                .map(|(axis, i)| Extent::Point(axis.coordinate(i)))
+                .collect(),
             value: truth[channel * grid.len() + node],
             sd: None,
         };
@@ -242,10 +248,12 @@ pub fn disturbed(
 ) -> Result<Observations> {
     let observations = Observations::new(readings, noise, measured)?;
     let nodes = measured.grid.len();
-    let normalised = truth.iter().enumerate().map(|(i, v)| (v - measured.units.mean[i / nodes]) / measured.units.scale[i / nodes]);
+    let normalised =
+        truth.iter().enumerate().map(|(i, v)| (v - measured.units.mean[i / nodes]) / measured.units.scale[i / nodes]);
     let shape = [measured.fields.len(), measured.grid.rows(), measured.grid.cols()];
-    let exact = to_vec_f64(observations.predicted(&field_batch(normalised.collect(), shape, &burn::tensor::Device::flex())));
-    let mut stream = Stream::new(seed ^ 1 << 63, Purpose::Observation, case);
+    let exact =
+        to_vec_f64(observations.predicted(&field_batch(normalised.collect(), shape, &burn::tensor::Device::flex())));
+    let mut stream = Stream::new(seed ^ (1 << 63), Purpose::Observation, case);
     let values: Vec<f64> = exact.iter().zip(observations.sds()).map(|(v, sd)| v + sd * stream.normal()).collect();
     Ok(observations.with_values(&values))
 }

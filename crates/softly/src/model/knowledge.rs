@@ -42,7 +42,8 @@ impl Trained {
             job.reporter.note(&format!("measured errors are not kept: {error}"));
         }
         // As a second command finds them: in single precision.
-        Ok(read(&file, shape.iter().product()).map_or(errors, |levels| Errors::new(levels, shape, self.model.sigma_data)))
+        Ok(read(&file, shape.iter().product())
+            .map_or(errors, |levels| Errors::new(levels, shape, self.model.sigma_data)))
     }
 
     /// Where errors are kept: in the run's folder, or beside a lone snapshot.
@@ -51,7 +52,11 @@ impl Trained {
         let config = &self.blueprint.config;
         let equation = serde_json::to_string(&(&config.constraint, &config.denoiser)).expect("settings are valid JSON");
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&FORMAT.to_le_bytes()).update(&bytes).update(equation.as_bytes()).update(dataset.hash().as_bytes());
+        hasher
+            .update(&FORMAT.to_le_bytes())
+            .update(&bytes)
+            .update(equation.as_bytes())
+            .update(dataset.hash().as_bytes());
         let name = format!("errors-{}.safetensors", &hasher.finalize().to_hex()[..16]);
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let of_run = folder.file_name().is_some_and(|name| name == "snapshots").then(|| folder.parent()).flatten();

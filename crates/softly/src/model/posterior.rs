@@ -61,7 +61,11 @@ impl Trained {
         let samples: Vec<Vec<f64>> = parts
             .into_par_iter()
             .map(|(case, indices)| {
-                if job.stopped() { Vec::new() } else { self.of_case(&counted, case, &cases[case], knowledge, (draw.seed, indices), job) }
+                if job.stopped() {
+                    Vec::new()
+                } else {
+                    self.of_case(&counted, case, &cases[case], knowledge, (draw.seed, indices), job)
+                }
             })
             .collect();
         job.go_on(NOTHING_WRITTEN)?;
@@ -91,7 +95,7 @@ impl Trained {
         let (shape, size) = (self.model.shape, self.model.shape.iter().product());
         // Cases have streams of their own: the upper half of an index is the case.
         let streams = |purpose| -> Vec<Stream> {
-            indices.iter().map(|&i| Stream::new(seed, purpose, (case as u64) << 32 | i)).collect()
+            indices.iter().map(|&i| Stream::new(seed, purpose, ((case as u64) << 32) | i)).collect()
         };
         let numbers = |streams: &mut Vec<Stream>| {
             field_batch(streams.iter_mut().flat_map(|s| s.normals(size)).collect(), shape, job.device)

@@ -15,6 +15,7 @@ use crate::observe::kalman::Kalman;
 use crate::observe::kriging::{Kriging, Moments};
 use crate::observe::mmps::{Jfps, Mmps};
 use crate::observe::observations::Observations;
+use crate::observe::projected::{Eci, Pcfm};
 use crate::sampler::{Observer, Sampler};
 
 /// What is known of the model and its data besides the measurements.
@@ -113,6 +114,10 @@ methods! {
     Mmps, "mmps";
     /// The same with a multiple of the identity.
     Jfps, "jfps";
+    /// ECI: the estimate is projected onto the sensors at every level; no equation.
+    Eci, "eci";
+    /// PCFM: Gauss–Newton steps of sensors and equation at every level.
+    Pcfm, "pcfm";
 }
 
 impl Default for Conditioning {

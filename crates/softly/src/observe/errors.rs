@@ -235,12 +235,14 @@ impl Site<'_> {
         let modes = Modes::of_samples(&scaled, len, MODES, LEFT_OUT);
         let misfit = self.constraint.map(|constraint| {
             let few = givers.len().div_ceil(MISFIT_SAMPLES).max(1);
-            let misfits: Vec<Vec<f64>> = pairs.par_iter().step_by(few).map(|pair| self.misfit(constraint, &modes, pair)).collect();
+            let misfits: Vec<Vec<f64>> =
+                pairs.par_iter().step_by(few).map(|pair| self.misfit(constraint, &modes, pair)).collect();
             let mut moments = NodeMoments::new(misfits.first().map_or(0, Vec::len));
             misfits.iter().for_each(|misfit| moments.add(misfit));
             let mean: Vec<f64> = moments.means().collect();
             let variance: Vec<f64> = moments.variances().map(|variance| variance.max(1e-12)).collect();
-            let inflation = self.inflation(constraint, &modes, size, (&mean, &variance), &self.pairs(level, sigma, judges));
+            let inflation =
+                self.inflation(constraint, &modes, size, (&mean, &variance), &self.pairs(level, sigma, judges));
             Misfit { mean, variance, inflation }
         });
         LevelErrors { modes, misfit }
@@ -251,8 +253,7 @@ impl Site<'_> {
         let (len, nodes) = (self.dataset.sample_len(), self.dataset.grid.len());
         let batches = indices.par_chunks(BATCH).map(|indices| {
             let clean = Dataset::batch(&self.dataset.train, indices, len, nodes, self.units);
-            let noise =
-                indices.iter().flat_map(|&i| Stream::new(level, Purpose::Observation, i as u64).normals(len));
+            let noise = indices.iter().flat_map(|&i| Stream::new(level, Purpose::Observation, i as u64).normals(len));
             let noisy = clean.iter().zip(noise).map(|(&x, z)| f64::from(x) + sigma * z).collect();
             let noisy = field_batch(noisy, self.dataset.shape(), self.device);
             let estimate = self.base.denoise(noisy, &vec![sigma; indices.len()]).without_autodiff();
@@ -303,10 +304,10 @@ impl Site<'_> {
             });
             energies.collect()
         };
-        let sums = judges.par_iter().map(left).reduce(
-            || vec![0.0; INFLATIONS.len() * channels],
-            |a, b| a.iter().zip(&b).map(|(a, b)| a + b).collect(),
-        );
+        let sums = judges
+            .par_iter()
+            .map(left)
+            .reduce(|| vec![0.0; INFLATIONS.len() * channels], |a, b| a.iter().zip(&b).map(|(a, b)| a + b).collect());
         let without = &sums[(INFLATIONS.len() - 1) * channels..];
         let score = |k: usize| (0..channels).map(|c| sums[k * channels + c] / without[c].max(1e-300)).sum::<f64>();
         let best = (0..INFLATIONS.len()).min_by(|&a, &b| score(a).total_cmp(&score(b)));

@@ -149,9 +149,9 @@ impl<'a> Observed<'a> {
                 };
                 let steps: Vec<Vec<f64>> = (0..n).into_par_iter().map(step).collect();
                 let drawn = estimate.clone() + field_batch(steps.concat(), [c, h, w], &device);
-                // What the modes leave out is drawn node by node.
-                let rest = field_batch(errors.modes.rest.iter().map(|v| v.sqrt()).collect(), [c, h, w], &device);
-                x = drawn + noise() * (rest.powf_scalar(2.0) + next * next).sqrt();
+                // What the modes leave out is drawn node by node, together with the noise.
+                let variance = field_batch(errors.modes.rest.clone(), [c, h, w], &device) + next * next;
+                x = drawn + noise() * variance.sqrt();
             }
             observer.step(i + 1, sampler.steps, sigma, &estimate, &x);
             if observer.stopped() {

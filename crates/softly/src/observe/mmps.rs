@@ -59,7 +59,12 @@ impl Condition for Mmps {
         noise: &mut dyn FnMut() -> Tensor<4>,
         observer: &mut dyn Observer,
     ) -> Tensor<4> {
-        let matched = MomentMatched { base: given.denoiser, observations: given.observations, iterations: self.iterations, sigma_data: None };
+        let matched = MomentMatched {
+            base: given.denoiser,
+            observations: given.observations,
+            iterations: self.iterations,
+            sigma_data: None,
+        };
         sampler.sample_from(latents, Target::plain(&matched, given.shape), noise, observer)
     }
 }
@@ -119,7 +124,7 @@ impl Denoiser for MomentMatched<'_> {
                 // A graph serves one backward pass: the network is called again for each.
                 let tracked = x.clone().autodiff().require_grad();
                 let again = self.base.denoise(tracked.clone(), &levels);
-                let mut gradients = (again * v.clone().autodiff()).sum().backward();
+                let mut gradients = (again * v.clone()).sum().backward();
                 tracked.grad_remove(&mut gradients).unwrap_or_else(|| v.zeros_like()) * (sigma * sigma)
             }
             Some(sigma_data) => v * (1.0 / (1.0 / (sigma_data * sigma_data) + 1.0 / (sigma * sigma))),
@@ -130,9 +135,8 @@ impl Denoiser for MomentMatched<'_> {
         };
         let variances = row(self.observations.sds().iter().map(|sd| sd * sd).collect());
         let right = row(self.observations.values()) - self.observations.predicted(&at);
-        let apply = |w: Tensor<2>| {
-            w.clone() * variances.clone() + linearised.product(&covariance(linearised.transposed(&w)))
-        };
+        let apply =
+            |w: Tensor<2>| w.clone() * variances.clone() + linearised.product(&covariance(linearised.transposed(&w)));
         let solution = least_residual(right, self.iterations, apply);
         let step = covariance(linearised.transposed(&solution));
         at + step

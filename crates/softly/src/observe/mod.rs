@@ -7,6 +7,7 @@
 //! | `dps` | after each step, down the gradient of the misfit | one per step |
 //! | `diffusionpde`, `fundps` | the same through both network calls of a step, sensors first, then the equation | two per step |
 //! | `mmps`, `jfps` | Kalman's update with the denoiser's Jacobian for a covariance, or a multiple of the identity | several per call, none |
+//! | `eci`, `pcfm` | the estimate is projected onto sensors (and equation), then the noise is put back | none |
 //!
 //! A new method is one file here with an implementation of [`conditioning::Condition`], and one line in the list at the end of
 //! `conditioning.rs`.
@@ -23,4 +24,5 @@ pub mod mmps;
 pub mod noise;
 pub mod observations;
 pub mod place;
+pub mod projected;
 pub mod reading;

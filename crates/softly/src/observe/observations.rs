@@ -181,7 +181,8 @@ impl Observations {
                 Some(channel) => rest[channel * nodes + node].sqrt(),
                 None => rest.iter().skip(node).step_by(nodes).sum::<f64>().sqrt(),
             };
-            sensor.nodes.iter().map(|(node, weight)| weight.abs() * sd(*node)).sum::<f64>() * self.scales[sensor.quantity]
+            sensor.nodes.iter().map(|(node, weight)| weight.abs() * sd(*node)).sum::<f64>()
+                * self.scales[sensor.quantity]
         };
         self.sensors.iter().map(of).collect()
     }
@@ -289,9 +290,7 @@ impl Measured<'_> {
         let channel = self.fields.iter().position(|field| *field == reading.quantity);
         let sd = match (reading.sd, noise.of(&reading.quantity), channel) {
             (Some(sd), _, _) | (None, Some(Level::Absolute(sd)), _) => sd,
-            (None, Some(Level::Relative(share)), Some(channel)) => {
-                share * self.units.scale[channel] * self.sigma_data
-            }
+            (None, Some(Level::Relative(share)), Some(channel)) => share * self.units.scale[channel] * self.sigma_data,
             (None, Some(Level::Relative(_)), None) => {
                 let problem = format!("a share needs a field, and `{}` is a formula", reading.quantity);
                 return Err(Error::input(&reading.source, problem).hint("give its noise as a number"));

@@ -1,6 +1,6 @@
 //! Where something is measured: a point between nodes, a stretch of an axis, or all of it.
 
-use softly_pde::grid::{Axis, Grid};
+use softly_pde::grid::{Axis, Grid, Placement};
 
 /// The part of an axis that a measurement is of.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,13 +43,15 @@ impl Extent {
             Self::Range(a, b) if !inside(a) || !inside(b) => outside(if inside(a) { b } else { a }),
             Self::Range(a, b) => {
                 let within = |i: &usize| (a - slack..=b + slack).contains(&axis.coordinate(*i));
-                let weights = axis.weights();
-                let chosen: Vec<(usize, f64)> = (0..axis.nodes).filter(within).map(|i| (i, weights[i])).collect();
-                let sum: f64 = chosen.iter().map(|(_, w)| w).sum();
-                if chosen.is_empty() {
+                let chosen: Vec<usize> = (0..axis.nodes).filter(within).collect();
+                let [Some(&first), Some(&last)] = [chosen.first(), chosen.last()] else {
                     return Err(format!("no node lies in {} = {a}:{b}", axis.name));
-                }
-                Ok(chosen.into_iter().map(|(i, w)| (i, w / sum)).collect())
+                };
+                // The trapezoid rule between nodes; cells count whole.
+                let half = |i: usize| axis.placement == Placement::Nodes && first != last && (i == first || i == last);
+                let weight = |i: usize| if half(i) { 0.5 } else { 1.0 };
+                let sum: f64 = chosen.iter().map(|&i| weight(i)).sum();
+                Ok(chosen.into_iter().map(|i| (i, weight(i) / sum)).collect())
             }
         }
     }
@@ -99,6 +101,8 @@ mod tests {
         }
         let mean = at([Extent::Range(0.5, 1.5), Extent::Whole], &grid, field);
         assert!((mean - field(1.0, 0.0)).abs() < 1e-12, "{mean}");
+        let to_the_end = at([Extent::Range(1.0, 2.0), Extent::Point(0.5)], &grid, field);
+        assert!((to_the_end - field(1.5, 0.5)).abs() < 1e-12, "{to_the_end}");
     }
 
     #[test]

@@ -183,8 +183,9 @@ fn columns(names: &[String], path: &Path, grid: &Grid) -> Result<Vec<Column>> {
         match columns.iter().filter(|c| **c == column).count() {
             1 => {}
             0 => {
-                return Err(Error::input(path.display(), format!("the first line has no column `{name}`"))
-                    .hint(example(grid)));
+                return Err(
+                    Error::input(path.display(), format!("the first line has no column `{name}`")).hint(example(grid))
+                );
             }
             _ => return Err(Error::input(path.display(), format!("the first line has two columns `{name}`"))),
         }

@@ -21,7 +21,8 @@ struct Site {
 
 impl Site {
     fn new() -> Self {
-        let text = "fields = ['p', 'K']\nresidual = 'K*laplacian(p)'\nstencils = { p = 'mirror' }\nparameters = { c = 2.0 }";
+        let text =
+            "fields = ['p', 'K']\nresidual = 'K*laplacian(p)'\nstencils = { p = 'mirror' }\nparameters = { c = 2.0 }";
         Self {
             fields: vec!["p".into(), "K".into()],
             grid: Grid::unit(6, 7),
@@ -160,7 +161,10 @@ fn bad_tables_are_refused_with_their_row() {
         ("p,0.5,0.5,0.4\n", &["line 2", "expected 5 cells", "found 4"]),
         ("2*c + x,0.5,0.5,0.4,0.1\n", &["line 2", "depends on none of the fields"]),
         ("K*dx(p,0.5,0.5,0.4,0.1\n", &["line 2"]),
-        ("p,0.5,0.5,101325,0.1\np,0.2,0.2,101300,0.1\n", &["line 2", "standard deviations from the training data", "other units"]),
+        (
+            "p,0.5,0.5,101325,0.1\np,0.2,0.2,101300,0.1\n",
+            &["line 2", "standard deviations from the training data", "other units"],
+        ),
         (",0.5,0.5,0.4,0.1\n", &["line 2", "found nothing"]),
         ("", &["no rows", "field,x,y,value"]),
     ] {

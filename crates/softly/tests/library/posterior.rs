@@ -4,8 +4,9 @@ use burn::tensor::Tensor;
 use softly::tensors::to_vec_f64;
 use softly::units::Units;
 use softly::{
-    Condition, DataMoments, Dataset, Denoiser, DiffusionPde, Errors, Extent, FunDps, Given, Knowledge, Kriging, Measured,
-    MomentMatched, Noise, Observations, Observed, Reading, Sampler, SensorDps, SigmaGrid, Target, Unobserved,
+    Condition, DataMoments, Dataset, Denoiser, DiffusionPde, Eci, Errors, Extent, FunDps, Given, Knowledge, Kriging,
+    Measured, MomentMatched, Noise, Observations, Observed, Pcfm, Reading, Sampler, SensorDps, SigmaGrid, Target,
+    Unobserved,
 };
 use softly_pde::gaussian::Modes;
 use softly_pde::grid::Grid;
@@ -51,14 +52,15 @@ impl Problem {
         let grid = Grid::unit(16, 16);
         let h = 1.0 / 15.0;
         let at = |x: f64, y: f64| vec![Extent::Point(x * h), Extent::Point(y * h)];
-        let mut readings = vec![("a", at(3.0, 4.5), 0.4, 0.05), ("a", vec![Extent::Whole, Extent::Range(0.0, h)], 0.1, 0.02)];
+        let mut readings =
+            vec![("a", at(3.0, 4.5), 0.4, 0.05), ("a", vec![Extent::Whole, Extent::Range(0.0, h)], 0.1, 0.02)];
         let mut rows = vec![vec![0.0; 256], vec![0.0; 256]];
         rows[0][3 * 16 + 4] = 0.5;
         rows[0][3 * 16 + 5] = 0.5;
         for i in 0..16 {
             let weight = if i == 0 || i == 15 { 0.5 } else { 1.0 } / 15.0;
-            rows[1][i * 16] = weight / 3.0;
-            rows[1][i * 16 + 1] = weight * 2.0 / 3.0;
+            rows[1][i * 16] = weight / 2.0;
+            rows[1][i * 16 + 1] = weight / 2.0;
         }
         for (k, node) in [17, 40, 99, 130, 201, 255].into_iter().enumerate() {
             readings.push(("a", at((node / 16) as f64, (node % 16) as f64), 0.2 * k as f64 - 0.5, 0.1));
@@ -90,7 +92,8 @@ impl Problem {
         let spread: Vec<Vec<f64>> = self.rows.iter().map(|row| covariance(row)).collect();
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let m = self.rows.len();
-        let mut system: Vec<Vec<f64>> = (0..m).map(|i| (0..m).map(|j| dot(&self.rows[i], &spread[j])).collect()).collect();
+        let mut system: Vec<Vec<f64>> =
+            (0..m).map(|i| (0..m).map(|j| dot(&self.rows[i], &spread[j])).collect()).collect();
         for (i, sd) in self.observations.sds().iter().enumerate() {
             system[i][i] += sd * sd;
         }
@@ -212,7 +215,12 @@ fn a_denoiser_given_sensors_is_the_mean_given_both_and_so_is_moment_matching() {
             }
         }
         // The best denoiser's Jacobian times σ² is the covariance of its errors.
-        let matched = MomentMatched { base: &problem.data, observations: &problem.observations, iterations: 12, sigma_data: None };
+        let matched = MomentMatched {
+            base: &problem.data,
+            observations: &problem.observations,
+            iterations: 12,
+            sigma_data: None,
+        };
         let other = to_vec_f64(matched.denoise(x, &[sigma, sigma]));
         assert!(distance(&other, &found) < 1e-6 * norm(&found), "{}", distance(&other, &found));
     }
@@ -363,4 +371,30 @@ fn guidance_takes_the_steps_of_a_hand_calculation() {
     let fun_dps = by_hand(start, push, true);
     let found = guided(&FunDps { scale: 0.4, equation: 0.0 }, 2);
     assert!(distance(&found, &fun_dps) < 1e-6, "{found:?} and {fun_dps:?}");
+}
+
+#[test]
+fn projections_meet_the_sensors_and_keep_the_noise_that_a_sample_began_with() {
+    // The second number is not measured. D = x/(1 + σ²): 1/10 at σ = 3, 4/5 at σ = 1/2; its noise is −1/2 all the way.
+    let once = guided(&Eci { mixing: 1, ..Eci::default() }, 2);
+    let expected = [0.3, (-1.5 / 10.0 - 0.25) * 0.8];
+    assert!(distance(&once, &expected) < 1e-5, "{once:?} and {expected:?}");
+    let twice = guided(&Eci { mixing: 2, ..Eci::default() }, 2);
+    let after = (-0.15 - 1.5) / 10.0;
+    let expected = [0.3, ((after - 0.25) * 0.8 - 0.25) * 0.8];
+    assert!(distance(&twice, &expected) < 1e-5, "{twice:?} and {expected:?}");
+    let pcfm = guided(&Pcfm::default(), 2);
+    assert!(distance(&pcfm, &once) < 1e-5, "{pcfm:?} and {once:?}");
+    // A product of both numbers: the surface is curved, and the last steps end on it.
+    let observations = observe(&[("a*b", Vec::new(), 0.3, 0.1)], &Grid::point(), 2);
+    let (base, knowledge, shape) = (Shrink { variance: 1.0 }, Knowledge::default(), [2, 1, 1]);
+    let given = Given { denoiser: &base, observations: &observations, constraint: None, knowledge: &knowledge, shape };
+    let more: &mut dyn FnMut() -> Tensor<4> = &mut || unreachable!("nothing is stochastic");
+    let latents = field(&normals(15, 0, 10), shape);
+    let sampler = Sampler { steps: 8, ..Sampler::default() };
+    let samples =
+        to_vec_f64(Pcfm { final_steps: 8, ..Pcfm::default() }.sample(given, &sampler, latents, more, &mut Unobserved));
+    for x in samples.chunks_exact(2) {
+        assert!((x[0] * x[1] - 0.3).abs() < 1e-3, "{x:?}");
+    }
 }

@@ -6,8 +6,8 @@ use serde_json::json;
 use softly::error::{Error, Result};
 use softly::files::{make_folder, write_text};
 use softly::{
-    Conditioning, Dataset, Draw, Kriging, Noise, Observations, Posterior, PosteriorJudge, PosteriorMetrics, RandomSensors, Reading,
-    SoftConstraint, Trained, device, disturbed, is_reduced, read_observations,
+    Conditioning, Dataset, Draw, Kriging, Noise, Observations, Posterior, PosteriorJudge, PosteriorMetrics,
+    RandomSensors, Reading, SoftConstraint, Trained, device, disturbed, is_reduced, read_observations,
 };
 use softly_studies::{PosteriorRow, PosteriorView, posterior_page, posterior_table};
 
@@ -65,14 +65,26 @@ pub fn run(
         let posterior = trained.posterior(&observations, &knowledge, &draw, &job)?;
         let metrics = judge.judge(&posterior.samples);
         let metrics = metrics.ok_or_else(|| Error::input("--count", "expected at least one sample"))?;
-        rows.push(PosteriorRow { method: method.name().into(), metrics, calls: posterior.calls, gradients: posterior.gradients, seconds: posterior.seconds });
+        rows.push(PosteriorRow {
+            method: method.name().into(),
+            metrics,
+            calls: posterior.calls,
+            gradients: posterior.gradients,
+            seconds: posterior.seconds,
+        });
         shown.get_or_insert(posterior);
     }
     bar.finish();
     if let (Some(out), Some(posterior)) = (out, shown) {
         make_folder(out)?;
         let first = &truth[..data.sample_len()];
-        let view = PosteriorView { trained: &trained, observations: &observations[0], posterior: &posterior.samples, count: count as usize, truth: Some(first) };
+        let view = PosteriorView {
+            trained: &trained,
+            observations: &observations[0],
+            posterior: &posterior.samples,
+            count: count as usize,
+            truth: Some(first),
+        };
         posterior_page(&view, &rows, &out.join("posterior.html"))?;
         let text = serde_json::to_string_pretty(&json!({ "rows": rows })).expect("numbers are valid JSON") + "\n";
         write_text(&out.join("posterior.json"), &text)?;
@@ -137,7 +149,9 @@ fn equation_of(trained: &Trained, data: &Dataset) -> Result<Option<SoftConstrain
 /// Whether the method beats kriging, in words.
 fn verdict(rows: &[PosteriorRow]) -> String {
     let [own, kriging] = rows else { return String::new() };
-    let ratio = |(a, b): (&softly::FieldPosterior, &softly::FieldPosterior)| (a.name.clone(), a.mean_error.median / b.mean_error.median);
+    let ratio = |(a, b): (&softly::FieldPosterior, &softly::FieldPosterior)| {
+        (a.name.clone(), a.mean_error.median / b.mean_error.median)
+    };
     let fields = |metrics: &PosteriorMetrics| metrics.fields.clone();
     let (own_fields, control) = (fields(&own.metrics), fields(&kriging.metrics));
     let ratios: Vec<(String, f64)> = own_fields.iter().zip(&control).map(ratio).collect();
