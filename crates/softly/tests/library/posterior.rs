@@ -393,7 +393,7 @@ fn projections_meet_the_sensors_and_keep_the_noise_that_a_sample_began_with() {
     let latents = field(&normals(15, 0, 10), shape);
     let sampler = Sampler { steps: 8, ..Sampler::default() };
     let samples =
-        to_vec_f64(Pcfm { final_steps: 8, ..Pcfm::default() }.sample(given, &sampler, latents, more, &mut Unobserved));
+        to_vec_f64(Pcfm { final_steps: 20, ..Pcfm::default() }.sample(given, &sampler, latents, more, &mut Unobserved));
     for x in samples.chunks_exact(2) {
         assert!((x[0] * x[1] - 0.3).abs() < 1e-3, "{x:?}");
     }
