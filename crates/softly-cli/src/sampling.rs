@@ -5,7 +5,7 @@ use softly::error::{Error, Result};
 use softly::{Compliance, Dataset, Draw, Trained};
 use softly_pde::grid::Grid;
 
-use crate::arguments::Sampling;
+use crate::arguments::{Observing, Sampling};
 use crate::interrupt::job;
 use crate::progress::Bar;
 
@@ -21,6 +21,19 @@ pub fn settings_of(sampling: &Sampling, compliance: Option<Compliance>) -> Vec<S
         compliance.map(|c| format!("denoiser.scd.compliance={c}")),
     ];
     sampling.settings.iter().cloned().chain(flags.into_iter().flatten()).collect()
+}
+
+/// The model to sample from given measurements, with the command line's settings.
+pub fn load_observing(sampling: &Sampling, observing: &Observing, device: &Device) -> Result<Trained> {
+    let method = observing.conditioning.iter().map(|name| format!("conditioning={{ kind = \"{name}\" }}"));
+    let settings: Vec<String> = method.chain(settings_of(sampling, sampling.compliance)).collect();
+    let trained = Trained::load_with(&sampling.model, &settings, device)?;
+    if trained.blueprint.config.sampler.guidance.is_some() {
+        let problem = "the run has guidance by its constraint, which does not go with --observe";
+        return Err(Error::input("sampler.guidance", problem)
+            .hint("set a weight of the equation instead: --set conditioning.equation=…"));
+    }
+    Ok(trained)
 }
 
 /// The setting of DPS guidance.

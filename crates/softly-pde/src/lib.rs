@@ -14,6 +14,7 @@ pub mod flux_solver;
 pub mod formula;
 pub mod formula_error;
 mod function;
+pub mod gaussian;
 pub mod grid;
 pub mod helmholtz;
 pub mod karhunen_loeve;

@@ -44,6 +44,8 @@ mod direction;
 
 mod soft;
 
+mod observe;
+
 mod config;
 
 mod model;
@@ -89,10 +91,25 @@ pub use objective::{Batch, Loss, Objective, Term, Weight};
 // Samplers.
 pub use sampler::guidance::dps::Dps;
 pub use sampler::guidance::fundps::Fundps;
-pub use sampler::guidance::{Given, Guidance, GuidanceConfig, Moment, Observing};
+pub use sampler::guidance::{Guidance, GuidanceConfig, Moment, ObservedNodes, Observing};
 pub use sampler::sigma_grid::{SigmaGrid, Spacing};
 pub use sampler::solver::{Solver, SolverKind, Step};
 pub use sampler::{Churn, Observer, Projection, Sampler, Target, Unobserved};
+
+// Measurements.
+pub use observe::conditioning::{Condition, Conditioning, Given, Knowledge, Needs as ConditioningNeeds};
+pub use observe::diffusion_pde::DiffusionPde;
+pub use observe::dps::Dps as SensorDps;
+pub use observe::errors::Errors;
+pub use observe::fun_dps::FunDps;
+pub use observe::kalman::{Kalman, Observed};
+pub use observe::kriging::{Kriging, Moments as DataMoments};
+pub use observe::mmps::{Jfps, Mmps, MomentMatched};
+pub use observe::noise::Noise;
+pub use observe::observations::{Measured, Observations};
+pub use observe::place::Extent;
+pub use observe::projected::{Eci, Pcfm};
+pub use observe::reading::{Cases, Reading, read as read_observations};
 
 // Data.
 pub use data::audit::{DataAudit, audit, audit_stride};
@@ -124,6 +141,7 @@ pub use config::{Config, DenoiserConfig, PreconditionKind, TrainConfig};
 pub use model::Model;
 pub use model::blueprint::{Blueprint, DataSpec};
 pub use model::event_file::{EVENT_FILE, EventWriter};
+pub use model::posterior::Posterior;
 pub use model::run_folder::{Metrics, RunFolder, RunInfo};
 pub use model::snapshot::Snapshot;
 pub use model::tensor_file::TensorFile;
@@ -146,6 +164,9 @@ pub use evaluate::paired::{PairedDifference, PairedRatio};
 pub use evaluate::parameter_interval::{Identification, ParameterInterval, parameter_intervals};
 pub use evaluate::point_eval::{PointEval, Truth, cloud};
 pub use evaluate::points::{Cloud, PointMetrics};
+pub use evaluate::posterior::{
+    FieldPosterior, INTERVALS, PosteriorJudge, PosteriorMetrics, RandomSensors, disturbed, node_moments,
+};
 pub use evaluate::stored::{MadeOf, StoredFields, read_samples, read_stored, stored_file, write_samples, write_stored};
 pub use evaluate::wasserstein::{DistanceError, w1};
 

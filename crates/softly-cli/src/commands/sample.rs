@@ -16,7 +16,7 @@ use crate::sampling::{draw, draw_refined, indices_of, load};
 pub fn run(sampling: &Sampling, seeds: Option<&str>, restart: Option<f64>, out: &Path, json: bool) -> Result<()> {
     let device = device::by_name(&sampling.compute.device)?;
     let mut trained = load(sampling, &device)?;
-    let indices = indices_of(&trained, sampling.count, seeds)?;
+    let indices = indices_of(&trained, sampling.count(), seeds)?;
     catch_interrupt();
     let fitted = trained.blueprint.config.sampler.fitted_to(trained.model.target(), &device);
     trained.blueprint.config.sampler = fitted;

@@ -20,6 +20,7 @@ use crate::nn::optimizer::{Adam, Ema, Schedule};
 use crate::noise::NoiseConfig;
 use crate::objective::Objective;
 use crate::objective::noise::NoiseDist;
+use crate::observe::conditioning::Conditioning;
 use crate::sampler::Sampler;
 use crate::sampler::solver::SolverKind;
 
@@ -38,6 +39,9 @@ pub struct Config {
     pub objective: Objective,
     /// How samples are drawn.
     pub sampler: Sampler,
+    /// How samples are conditioned on measurements (`--observe`).
+    #[serde(skip_serializing_if = "is_default")]
+    pub conditioning: Conditioning,
     /// How training proceeds.
     pub train: TrainConfig,
     /// The constraint that the method is given; it may be wrong.
@@ -60,12 +64,17 @@ impl Default for Config {
             denoiser: DenoiserConfig::default(),
             objective: Objective::default(),
             sampler: Sampler::default(),
+            conditioning: Conditioning::default(),
             train: TrainConfig::default(),
             constraint: None,
             truth: None,
             methods: Table::new(),
         }
     }
+}
+
+fn is_default(conditioning: &Conditioning) -> bool {
+    *conditioning == Conditioning::default()
 }
 
 /// The denoiser.
@@ -196,6 +205,7 @@ impl Config {
         self.check_precondition()?;
         self.objective.check()?;
         self.sampler.check()?;
+        self.conditioning.method().check()?;
         if let (Some(levels), SolverKind::Ancestral) = (self.ddpm_levels(), self.sampler.solver)
             && levels != self.sampler.steps
         {

@@ -4,6 +4,8 @@ pub mod blueprint;
 pub mod edm2_file;
 pub mod event_file;
 mod held_out_nodes;
+mod knowledge;
+pub mod posterior;
 pub mod run_folder;
 pub mod snapshot;
 pub mod tensor_file;

@@ -15,7 +15,7 @@ use crate::denoiser::Denoiser;
 use crate::error::{Error, Result};
 use crate::noise::Noise;
 use crate::random::{Purpose, Stream};
-use crate::sampler::guidance::{Given, GuidanceConfig, Moment};
+use crate::sampler::guidance::{GuidanceConfig, Moment, ObservedNodes};
 use crate::sampler::sigma_grid::{SigmaGrid, Spacing};
 use crate::sampler::solver::{SolverKind, Step};
 use crate::tensors::field_batch;
@@ -74,7 +74,7 @@ pub struct Target<'a> {
     /// The projection of estimates in the last steps.
     pub projection: Option<&'a dyn Projection>,
     /// Observations that guidance follows.
-    pub given: Option<&'a Given>,
+    pub given: Option<&'a ObservedNodes>,
     /// Shape of a sample, `[C, H, W]`.
     pub shape: [usize; 3],
 }

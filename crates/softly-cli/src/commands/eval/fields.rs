@@ -86,7 +86,7 @@ pub fn run(
     let evaluator = evaluator_of(trained, &data, other)?;
     let nll = metrics.contains(&MetricName::Nll);
     let eval = FieldEval {
-        samples: sampling.count as usize,
+        samples: sampling.count() as usize,
         batch: (sampling.batch as usize).min(64),
         likelihood: if nll { 64 } else { 0 },
         likelihood_steps: 64,
