@@ -8,6 +8,7 @@ mod compiler;
 pub mod cosine_field;
 pub mod darcy;
 pub mod derivative;
+pub mod dual;
 pub mod flux;
 pub mod formula;
 pub mod formula_error;

@@ -1,10 +1,12 @@
 //! Trained models: loading them, changing their settings, drawing samples from them.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 use rayon::prelude::*;
 
+use crate::denoiser::external::Estimator;
 use crate::direction::config::{Scale, ScdConfig};
 use crate::error::{Error, Result};
 use crate::job::{Job, NOTHING_WRITTEN};
@@ -58,14 +60,24 @@ impl Trained {
         if !settings.is_empty() {
             snapshot.change(settings, &file)?;
         }
-        Self::of(snapshot, file, device)
+        Self::of(snapshot, file, None, device)
     }
 
     /// The same, and the soft constraint that it has or, if it was trained without one, that `settings` ask for (by default one along
     /// the unit gradient): not put on the model then, but there to be judged.
     pub fn load_to_judge(path: &Path, settings: &[String], device: &Device) -> Result<(Self, ScdConfig)> {
         let file = snapshot_file(path)?;
-        let mut snapshot = Snapshot::read(&file)?;
+        Self::to_judge(Snapshot::read(&file)?, file, settings, None, device)
+    }
+
+    /// The same of a snapshot, whose denoiser may be outside of softly; `file` names it in errors.
+    pub fn to_judge(
+        mut snapshot: Snapshot,
+        file: PathBuf,
+        settings: &[String],
+        outside: Option<&Arc<dyn Estimator>>,
+        device: &Device,
+    ) -> Result<(Self, ScdConfig)> {
         let config = &snapshot.blueprint.config;
         let trained = config.denoiser.scd.is_some();
         let unit = (!trained && config.constraint.is_some()).then(|| "denoiser.scd.scale=unit".to_string());
@@ -77,11 +89,17 @@ impl Trained {
         }
         let scd = if trained { config.denoiser.scd.clone() } else { config.denoiser.scd.take() };
         let scd = scd.unwrap_or_else(|| ScdConfig { scale: Scale::Unit, ..ScdConfig::default() });
-        Ok((Self::of(snapshot, file, device)?, scd))
+        Ok((Self::of(snapshot, file, outside, device)?, scd))
     }
 
-    fn of(snapshot: Snapshot, path: PathBuf, device: &Device) -> Result<Self> {
-        let model = snapshot.model(device, &path)?;
+    /// The model of a snapshot, whose denoiser may be outside of softly; `path` names it in errors.
+    pub fn of(
+        snapshot: Snapshot,
+        path: PathBuf,
+        outside: Option<&Arc<dyn Estimator>>,
+        device: &Device,
+    ) -> Result<Self> {
+        let model = snapshot.model_on(outside, device, &path)?;
         Ok(Self { path, blueprint: snapshot.blueprint, step: snapshot.step, model })
     }
 

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::nn::external::ExternalConfig;
 use crate::nn::mlp::{LevelMlpConfig, MlpConfig};
 use crate::nn::parameter::Parameters;
 use crate::nn::unet::UNetConfig;
@@ -97,4 +98,6 @@ backbones! {
     LevelMlp(LevelMlpConfig);
     /// EDM2's magnitude-preserving U-Net for fields on a grid.
     Unet(UNetConfig);
+    /// A denoiser outside of softly, such as a Python function: models below a soft constraint only.
+    External(ExternalConfig);
 }

@@ -1,6 +1,7 @@
 //! Networks: parameters, layers, their fused kernels, the optimiser.
 
 pub mod backbone;
+pub mod external;
 pub mod lanes;
 pub mod mlp;
 pub mod mp_ops;

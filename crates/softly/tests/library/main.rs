@@ -19,6 +19,7 @@ mod layers;
 mod likelihood;
 mod memory;
 mod objective;
+mod outside;
 mod parameter_interval;
 mod parameters;
 mod sampler;
