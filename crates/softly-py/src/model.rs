@@ -11,8 +11,8 @@ use softly::error::{Error, Result};
 use softly::job::Job;
 use softly::tensors::{to_vec_f32, to_vec_f64};
 use softly::{
-    Dataset, Denoiser, Directions, Draw, Estimator, Explained, FieldEval, FieldEvaluator, HeldOut, Likelihood,
-    ParameterIntervals, Probes, Snapshot, Trained, snapshot_file,
+    Dataset, Denoiser, Directions, Draw, Estimator, Explained, FieldEval, FieldEvaluator, HeldOut, Likelihood, Probes,
+    Snapshot, Trained, parameter_intervals, snapshot_file,
 };
 
 use crate::callable::Callable;
@@ -22,8 +22,6 @@ use crate::watch::watch;
 
 /// Samples that go through the network together.
 const BATCH: usize = 64;
-/// Noise levels per sample for the interval of a parameter.
-const LEVELS: usize = 8;
 
 /// A trained model, on a Python function if its denoiser is one.
 #[pyclass(frozen, module = "softly._core")]
@@ -348,9 +346,7 @@ impl Model {
             let held_out =
                 HeldOut { values: &values, shape: dataset.shape(), units: &self.snapshot.blueprint.data.units };
             job.reporter.begin(held_out.count() as u64, 0);
-            let settings = ParameterIntervals { levels: LEVELS, batch: BATCH };
-            let objective = &self.snapshot.blueprint.config.objective;
-            settings.evaluate(&self.trained.model, objective, held_out, seed, job)
+            parameter_intervals(&self.trained.model, held_out, seed, job)
         })?;
         Ok(crate::data::json(&found))
     }
