@@ -69,7 +69,8 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
         inner = nn.functional.silu(self.norm(self.first(x)) + self.level(level)[:, :, None, None])
-        return self.skip(x) + self.second(inner)
+        found: torch.Tensor = self.skip(x) + self.second(inner)
+        return found
 
 
 class UNet(nn.Module):
@@ -97,7 +98,8 @@ class UNet(nn.Module):
         for block in self.deep:
             coarse = block(coarse, level)
         wide = nn.functional.interpolate(coarse, scale_factor=2)
-        return self.leave(nn.functional.silu(self.up(torch.cat([fine, wide], 1), level)))
+        found: torch.Tensor = self.leave(nn.functional.silu(self.up(torch.cat([fine, wide], 1), level)))
+        return found
 
     def forward(self, x: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:
         s, d = sigma.reshape(-1, 1, 1, 1), self.sigma_data
@@ -170,8 +172,8 @@ for name, found in rows.items():
 
 # %%
 if "RESULT" in os.environ:
-    found = {"seed": SEED, "steps": STEPS, "learned_f": learned.parameters["f"].value, "rows": table}
-    Path(os.environ["RESULT"]).write_text(json.dumps(found, indent=1) + "\n")
+    result = {"seed": SEED, "steps": STEPS, "learned_f": learned.parameters["f"].value, "rows": table}
+    Path(os.environ["RESULT"]).write_text(json.dumps(result, indent=1) + "\n")
 
 # %% [markdown]
 # Samples of the network and of the adapted model from the same noise, with their residuals.

@@ -29,7 +29,7 @@ values, vectors = np.linalg.eigh(stacked.T @ stacked / len(stacked))
 def denoise(noisy: npt.NDArray[Any], sigma: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
     """D(x; σ) = C (C + σ²)⁻¹ x for data with the covariance C."""
     gain = np.maximum(values, 0) / (np.maximum(values, 0) + sigma[:, None] ** 2)
-    flat = noisy.reshape(len(noisy), -1) @ vectors * gain @ vectors.T
+    flat: npt.NDArray[Any] = noisy.reshape(len(noisy), -1) @ vectors * gain @ vectors.T
     return flat.reshape(noisy.shape).astype(noisy.dtype)
 
 

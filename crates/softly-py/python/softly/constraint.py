@@ -104,7 +104,7 @@ class Constraint:
     ) -> None:
         self.axes: tuple[Axis, Axis] = two_axes(axes)
         one = isinstance(formula, (str, Equation))
-        listed = [formula] if one else list(formula)  # type: ignore[arg-type, list-item]
+        listed = [formula] if one else list(formula)  # type: ignore[arg-type]
         equations = [e if isinstance(e, Equation) else Equation(e) for e in listed]  # type: ignore[arg-type]
         for equation in equations:
             if not isinstance(equation.formula, str):

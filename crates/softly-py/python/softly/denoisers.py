@@ -16,6 +16,7 @@ torch modules (or wrapped in `softly.torch.function`).
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -271,8 +272,7 @@ def _argument(denoiser: Any, t: float) -> Any:
     """A time as the schedule of a torch module takes it; a plain number otherwise."""
     if not hasattr(denoiser, "parameters"):
         return t
-    import torch
-
+    torch = importlib.import_module("torch")
     return torch.tensor(t, dtype=torch.float64)
 
 

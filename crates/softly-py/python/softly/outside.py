@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -17,13 +18,12 @@ Array = npt.NDArray[Any]
 
 def outside(denoiser: Denoiser) -> _core.Callable:
     """The denoiser for the core."""
-    module = denoiser.torch_module
-    if module is not None:
-        from . import torch as bridge
-
-        estimate, derivative = bridge.as_functions(denoiser, module)
-    else:
-        estimate, derivative = denoiser, denoiser.vjp if denoiser.has_vjp else None
+    estimate: Callable[..., Any] = denoiser
+    derivative: Callable[..., Any] | None = denoiser.vjp if denoiser.has_vjp else None
+    if denoiser.torch_module is not None:
+        # Only here: NumPy is all that the package needs.
+        bridge = importlib.import_module("softly.torch")
+        estimate, derivative = bridge.as_functions(denoiser, denoiser.torch_module)
     return _core.Callable(_checked(estimate, "denoiser"), None if derivative is None else _checked(derivative, "vjp"))
 
 
