@@ -404,7 +404,7 @@ pub enum Study {
 }
 
 /// Where a configuration comes from.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[group(required = true, multiple = true)]
 pub struct Source {
     /// A preset (`softly presets` lists them). Fields on a grid without one have the defaults of the preset `fields`.

@@ -9,6 +9,7 @@ mod compiler;
 pub mod cosine_field;
 pub mod darcy;
 pub mod derivative;
+pub mod dual;
 pub mod flux;
 pub mod flux_solver;
 pub mod formula;

@@ -26,6 +26,7 @@ pub mod npy;
 pub mod random;
 pub mod statistics;
 pub mod tensors;
+pub mod text;
 pub mod units;
 
 mod nn;
@@ -57,6 +58,7 @@ mod evaluate;
 // Denoisers: networks, EDM's and DDPM's wrapping, and the soft constraint on top.
 pub use denoiser::ddpm::{Ddpm, Label};
 pub use denoiser::edm::{Edm, Precondition};
+pub use denoiser::external::{Estimator, External};
 pub use denoiser::{Denoiser, Estimates};
 pub use direction::basis::{Basis, Family, data_spectrum};
 pub use direction::compliance::Compliance;
@@ -67,6 +69,7 @@ pub use direction::newton::NewtonDirection;
 pub use direction::spectral::SpectralDirection;
 pub use direction::{BuildDirection, Direction, DirectionKind, Needs, Site};
 pub use nn::backbone::{Backbone, BackboneConfig, BuildBackbone, FieldShape};
+pub use nn::external::ExternalConfig;
 pub use nn::mlp::{LevelMlpConfig, MlpConfig};
 pub use nn::operator::{Operator, OperatorConfig};
 pub use nn::ops::composed;
@@ -78,7 +81,7 @@ pub use soft::gamma::Gamma;
 
 // Constraints.
 pub use constraint::SoftConstraint;
-pub use constraint::config::{ConstraintConfig, ParameterConfig, ResidualConfig, Residuals};
+pub use constraint::config::{ConstraintConfig, ParameterConfig, ResidualConfig, Residuals, constraint_toml};
 pub use constraint::norm::{Norm, ResidualSummary};
 pub use softly_pde::region::Region;
 pub use softly_pde::stencil::Stencil;
@@ -112,7 +115,8 @@ pub use observe::projected::{Eci, Pcfm};
 pub use observe::reading::{Cases, Reading, read as read_observations};
 
 // Data.
-pub use data::audit::{DataAudit, audit, audit_stride};
+pub use data::audit::{DataAudit, audit, audit_dataset, audit_stride, fit_dataset};
+pub use data::audit_text;
 pub use data::complete::complete;
 pub use data::config::{DataConfig, Normalise};
 pub use data::dataset::Dataset;
@@ -129,6 +133,7 @@ pub use data::generator::points::Points;
 pub use data::generator::poisson::Poisson;
 pub use data::generator::{Comparison, FieldSpec, Generator, GeneratorConfig, Recipe, Reference, SampleMaker, Size};
 pub use data::import::Imported;
+pub use data::in_memory::InMemory;
 pub use data::inspect::{DataConstraint, SplitInspection, inspect};
 pub use data::split::Split;
 pub use data::writer::{Plan, Source, generate, write};
@@ -137,6 +142,7 @@ pub use data::writer::{Plan, Source, generate, write};
 pub use config::layers::{Layers, REDUCED, is_reduced};
 pub use config::presets::{FIELDS, PRESETS};
 pub use config::reference::{reference_page, schema_text};
+pub use config::source::ConfigSource;
 pub use config::{Config, DenoiserConfig, PreconditionKind, TrainConfig};
 pub use model::Model;
 pub use model::blueprint::{Blueprint, DataSpec};

@@ -4,6 +4,7 @@ pub mod layers;
 pub(crate) mod paths;
 pub mod presets;
 pub mod reference;
+pub mod source;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

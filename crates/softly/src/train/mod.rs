@@ -9,6 +9,7 @@ pub mod starter;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use rayon::prelude::*;
@@ -18,6 +19,7 @@ use softly_pde::algebra::Value;
 use crate::config::Config;
 use crate::data::dataset::Dataset;
 use crate::denoiser::Denoiser;
+use crate::denoiser::external::Estimator;
 use crate::direction::compliance::Compliance;
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -176,10 +178,16 @@ impl Training {
         let blueprint = Blueprint::new(config, &dataset)?;
         let model = blueprint.build(&device.clone().autodiff())?;
         check_memory(&blueprint)?;
-        Self::of(blueprint, model, dataset, &Job::silent(device))
+        Self::of(blueprint, model, None, dataset, &Job::silent(device))
     }
 
-    fn of(blueprint: Blueprint, mut model: Model, dataset: Dataset, job: &Job<'_>) -> Result<Self> {
+    fn of(
+        blueprint: Blueprint,
+        mut model: Model,
+        outside: Option<&Arc<dyn Estimator>>,
+        dataset: Dataset,
+        job: &Job<'_>,
+    ) -> Result<Self> {
         let device = job.device;
         let train = &blueprint.config.train;
         let shares = train.shares.unwrap_or(1);
@@ -196,7 +204,7 @@ impl Training {
             soft.measure_watched(&dataset, &blueprint.data.units, job.reporter);
         }
         let twin = |_| {
-            let mut twin = blueprint.build(&device.clone().autodiff())?;
+            let mut twin = blueprint.build_on(outside, &device.clone().autodiff())?;
             twin.copy_weights(&mut model);
             Ok(twin)
         };
@@ -210,13 +218,15 @@ impl Training {
     ///
     /// The frozen denoiser runs untracked, so a step costs little more than one evaluation of it.
     pub fn adapt(base: &Snapshot, location: &Path, config: &Config, dataset: Dataset, device: &Device) -> Result<Self> {
-        Self::adapt_watched(base, location, config, dataset, &Job::silent(device))
+        Self::adapt_watched(base, location, None, config, dataset, &Job::silent(device))
     }
 
-    /// The same while `job`'s reporter hears of the measurements that come first, sample by sample.
+    /// The same while `job`'s reporter hears of the measurements that come first, sample by sample. The frozen denoiser may be
+    /// outside of softly.
     pub fn adapt_watched(
         base: &Snapshot,
         location: &Path,
+        outside: Option<&Arc<dyn Estimator>>,
         config: &Config,
         dataset: Dataset,
         job: &Job<'_>,
@@ -224,9 +234,9 @@ impl Training {
         dataset.check()?;
         check_compliance(config)?;
         let blueprint = Blueprint::adapted(&base.blueprint, config, &dataset)?;
-        let mut model = blueprint.build(&job.device.clone().autodiff())?;
+        let mut model = blueprint.build_on(outside, &job.device.clone().autodiff())?;
         base.freeze_into(&mut model, location)?;
-        let training = Self::of(blueprint, model, dataset, job)?;
+        let training = Self::of(blueprint, model, outside, dataset, job)?;
         if !training.optimizer.slots.iter().any(|slot| slot.trainable) {
             return Err(
                 Error::input("denoiser.scd.constant", "constant weights leave nothing to train").hint("leave them out")

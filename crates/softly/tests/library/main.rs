@@ -23,6 +23,7 @@ mod memory;
 mod objective;
 mod observations;
 mod operator;
+mod outside;
 mod parameter_interval;
 mod parameters;
 mod posterior;
