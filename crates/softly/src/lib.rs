@@ -140,7 +140,7 @@ pub use evaluate::paired::{PairedDifference, PairedRatio};
 pub use evaluate::parameter_interval::{Identification, ParameterInterval, ParameterIntervals};
 pub use evaluate::point_eval::{PointEval, Truth, cloud};
 pub use evaluate::points::{Cloud, PointMetrics};
-pub use evaluate::stored::{MadeOf, StoredFields, read_samples, read_stored, stored_file, write_samples, write_stored};
+pub use evaluate::stored::{MadeOf, StoredFields, read_fields, read_stored, stored_file, write_fields, write_stored};
 pub use evaluate::wasserstein::{DistanceError, w1};
 
 /// Compiles and runs the code in the README.
