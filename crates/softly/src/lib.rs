@@ -10,7 +10,7 @@
 //!
 //! Around them: data ([`Dataset`], [`DatasetFolder`], [`Generator`], [`Source`]), configurations ([`Config`], [`Layers`]), the
 //! training loop ([`Training`], [`run`]), trained models ([`Trained`], [`Snapshot`]) and their judges ([`FieldEvaluator`],
-//! [`Likelihood`], [`Explained`], [`ParameterIntervals`]).
+//! [`Likelihood`], [`Explained`], [`parameter_intervals`]).
 //!
 //! The code lies in layers, one folder each; a layer uses only those before it. Names that other crates need are all here.
 
@@ -137,7 +137,7 @@ pub use evaluate::metric::{METRICS, Sample, SampleMetric};
 pub use evaluate::misfit::{Misfit, misfit};
 pub use evaluate::neighbours::Nearest;
 pub use evaluate::paired::{PairedDifference, PairedRatio};
-pub use evaluate::parameter_interval::{Identification, ParameterInterval, ParameterIntervals};
+pub use evaluate::parameter_interval::{Identification, ParameterInterval, parameter_intervals};
 pub use evaluate::point_eval::{PointEval, Truth, cloud};
 pub use evaluate::points::{Cloud, PointMetrics};
 pub use evaluate::stored::{MadeOf, StoredFields, read_fields, read_stored, stored_file, write_fields, write_stored};

@@ -6,7 +6,7 @@ use softly::job::Job;
 use softly::units::Units;
 use softly::{
     ConstraintConfig, Dataset, Directions, Explained, ExplainedReport, FieldEval, FieldEvaluator, HeldOut, MadeOf,
-    ParameterConfig, ParameterInterval, ParameterIntervals, StoredFields, Trained, is_reduced, read_fields,
+    ParameterConfig, ParameterInterval, StoredFields, Trained, is_reduced, parameter_intervals, read_fields,
     read_stored, write_fields, write_stored,
 };
 
@@ -17,8 +17,6 @@ const MODEST: FieldEval =
     FieldEval { samples: 64, batch: 16, likelihood: 32, likelihood_steps: 32, loss: 64, keep: 64 };
 /// Held-out samples on which the correction and learned parameters are judged.
 const HELD_OUT: usize = 64;
-/// Noise levels per sample for the interval of a parameter.
-const LEVELS: usize = 8;
 /// The setting that takes a soft constraint off its base.
 const BASE: &str = "denoiser.scd.compliance=0";
 
@@ -277,10 +275,7 @@ impl<'a> Judge<'a> {
             return Ok(Vec::new());
         }
         let measure = |trained: &Trained, held_out: HeldOut<'_>| {
-            let settings = ParameterIntervals { levels: LEVELS, batch: self.eval.batch };
-            let silent = softly::job::Silent;
-            let objective = &trained.blueprint.config.objective;
-            settings.evaluate(&trained.model, objective, held_out, 0, &self.job.reporting_to(&silent))
+            parameter_intervals(&trained.model, held_out, 0, &self.job.reporting_to(&softly::job::Silent))
         };
         self.on_held_out(record, "parameters", measure)
     }

@@ -92,7 +92,7 @@ impl<'a> Report<'a> {
             sections.push(shown.samples(gallery)?);
             sections.push(shown.distributions(gallery)?);
             sections.push(shown.noise_levels(gallery));
-            sections.extend(shown.parameters(self.records, gallery));
+            sections.extend(shown.parameters(self.records));
         }
         sections.push(self.trainings(gallery));
         sections.extend(self.records.iter().map(|record| Section {
@@ -143,7 +143,6 @@ impl<'a> Report<'a> {
         };
         chart("Loss", &|m| Some(m.loss));
         chart("Regulariser", &|m| m.terms.get("residual").copied());
-        chart("Loss of learned parameters", &|m| m.terms.get("parameters").copied());
         chart("Gradient norm", &|m| Some(m.gradient_norm));
         blocks.push(Block::Figures(charts));
         Section { heading: "Trainings".into(), text: self.notes.to_vec(), blocks }
@@ -426,52 +425,31 @@ impl Shown<'_> {
         Section { heading: "By noise level".into(), text: Vec::new(), blocks: vec![Block::Figures(charts)] }
     }
 
-    /// Learned parameters: their way through the training, and their intervals.
-    fn parameters(&self, records: &[Record], gallery: &mut Gallery) -> Option<Section> {
-        let learned = self.models().iter().filter_map(|m| Some((&records[m.record?], m)));
-        let learned: Vec<(&Record, &Judged)> =
-            learned.filter(|(r, _)| r.metrics.iter().any(|line| !line.constraint.is_empty())).collect();
-        let mut names: Vec<&String> = Vec::new();
-        for name in learned.iter().flat_map(|(record, _)| &record.metrics).flat_map(|line| line.constraint.keys()) {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        let mut charts = Vec::new();
+    /// Learned parameters and their intervals.
+    fn parameters(&self, records: &[Record]) -> Option<Section> {
         let mut rows = Vec::new();
-        for name in names {
-            let mut levels: Vec<(String, f64)> = Vec::new();
-            let mut curves = Vec::new();
-            for (record, model) in &learned {
-                curves.push((record.name.as_str(), steps(&record.metrics, |line| line.constraint.get(name).copied())));
-                let given = model.given.as_ref().and_then(|c| c.parameters.get(name));
+        for (record, model) in self.models().iter().filter_map(|m| Some((&records[m.record?], m))) {
+            for found in &model.parameters {
+                let given = model.given.as_ref().and_then(|constraint| constraint.parameters.get(&found.name));
                 if let Some(ParameterConfig::Learn { learn }) = given {
-                    let label = "given".to_string();
-                    if !levels.contains(&(label.clone(), *learn)) {
-                        levels.push((label, *learn));
-                    }
-                    let found = model.parameters.iter().find(|p| p.name == *name);
-                    rows.extend(found.map(|found| interval_row(&record.name, *learn, found)));
+                    rows.push(interval_row(&record.name, *learn, found));
                 }
             }
-            let svg = by_step(&format!("Learned {name}"), Scale::Linear, &curves, levels, &mut gallery.colours);
-            charts.push(gallery.chart(&format!("learned-{name}"), svg, "By training step."));
         }
+        let header = ["run", "parameter", "given", "learned", "held-out data prefer", "95 % interval"];
         let table = Table {
-            caption: "Learned numbers; intervals are bootstraps over held-out samples and noise levels.".into(),
-            header: ["run", "parameter", "given", "learned", "held-out data prefer", "95 % interval"]
-                .map(String::from)
-                .to_vec(),
+            caption: "Numbers that were fitted to the training data; intervals are bootstraps over held-out samples."
+                .into(),
+            header: header.map(String::from).to_vec(),
             rows,
             origin: None,
         };
-        let mut blocks: Vec<Block> =
-            Some(table).filter(|table| !table.rows.is_empty()).map(Block::Table).into_iter().collect();
-        if charts.is_empty() {
-            return None;
-        }
-        blocks.push(Block::Figures(charts));
-        Some(Section { heading: "Learned parameters".into(), text: Vec::new(), blocks })
+        let blocks = vec![Block::Table(table)];
+        (!self.models().iter().all(|model| model.parameters.is_empty())).then(|| Section {
+            heading: "Learned parameters".into(),
+            text: Vec::new(),
+            blocks,
+        })
     }
 }
 

@@ -253,13 +253,12 @@ fn parameter(evidence: &ParameterEvidence) -> String {
             format!("{start} ({range}): the given value is {wrong}.")
         }
         (Identification::Elsewhere, Some([low, high]), Some(estimate)) => format!(
-            "{start}, but held-out data prefer {} (95 % interval {} to {}): adapt longer, or something else makes up \
-             for it.",
+            "{start}, but held-out data prefer {} (95 % interval {} to {}): they are not like the training data.",
             precise(*estimate),
             precise(*low),
             precise(*high)
         ),
-        _ => format!("{start}, but the data hardly know it: the denoising loss does not depend on it."),
+        _ => format!("{start}, but the data hardly know it: the residual does not depend on it."),
     }
 }
 

@@ -243,7 +243,7 @@ impl Config {
         let used = self.objective.regulariser.is_some() || self.sampler.guidance.is_some();
         match (learned, &self.denoiser.scd) {
             (Some((name, _)), None) if used => {
-                Err(Error::input(format!("constraint.parameters.{name}"), "is learned with γ, and there is none")
+                Err(Error::input(format!("constraint.parameters.{name}"), "is learned before γ is, and there is no γ")
                     .hint("give a number, or add a [denoiser.scd] table"))
             }
             _ => Ok(()),

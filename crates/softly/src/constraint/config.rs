@@ -108,7 +108,7 @@ pub enum ParameterConfig {
         /// Mean and standard deviation.
         normal: [f64; 2],
     },
-    /// A number that is learned together with γ; metrics take the start unless `[truth]` says better.
+    /// A number that is fitted to the training data before γ is learned; metrics take the start unless `[truth]` says better.
     Learn {
         /// The first value.
         learn: f64,

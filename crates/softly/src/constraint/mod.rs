@@ -115,7 +115,7 @@ impl SoftConstraint {
         Self { parameters: other.parameters.clone(), ..self }
     }
 
-    /// Puts learned parameters on `device`, which may track their gradients. All that share them see that.
+    /// Puts learned parameters on `device`. All that share them see that.
     pub fn move_to(&self, device: &Device) {
         self.parameters.move_to(device);
     }

@@ -13,10 +13,6 @@ use crate::nn::parameter::{AnyParameter, Parameter, Visitor};
 use crate::random::{Purpose, Stream};
 use crate::tensors::to_vec_f64;
 
-/// Learning rate of a learned number relative to its start, as a multiple of γ's: a few hundred steps of a falling rate of
-/// 2e-3 double or halve it.
-const RELATIVE_RATE: f64 = 5.0;
-
 /// Where a value comes from.
 #[derive(Clone)]
 pub(crate) enum Source {
@@ -32,19 +28,14 @@ pub(crate) enum Source {
 
 impl Source {
     /// A number that is learned from `start` on.
-    ///
-    /// Adam's steps do not know how large a number is, so its learning rate does: see [`RELATIVE_RATE`].
     pub fn learned(start: f64) -> Self {
-        let mut parameter = Parameter::new(vec![start as f32], [1], &Device::flex());
-        parameter.set_rate(RELATIVE_RATE * if start == 0.0 { 1.0 } else { start.abs() });
-        Self::Learned(Arc::new(RwLock::new(parameter)))
+        Self::Learned(Arc::new(RwLock::new(Parameter::fixed(vec![start as f32], [1], &Device::flex()))))
     }
 
     /// A field that is learned; its coefficients start at 0 and are of size 1.
     pub fn learned_field(field: SmoothField) -> Self {
         let n = field.coefficients();
-        let mut parameter = Parameter::new(vec![0.0; n], [n], &Device::flex());
-        parameter.set_rate(RELATIVE_RATE);
+        let parameter = Parameter::fixed(vec![0.0; n], [n], &Device::flex());
         Self::LearnedField(Arc::new(RwLock::new(parameter)), Arc::new(field))
     }
 
@@ -137,14 +128,13 @@ impl RuntimeParameters {
         values.into_iter().zip(self.0.values()).filter_map(value).collect()
     }
 
-    /// Moves what is learned to `device`, which may track its gradients.
+    /// Moves what is learned to `device`.
     pub fn move_to(&self, device: &Device) {
         for parameter in self.0.values().filter_map(Source::learned_part) {
             let mut parameter = parameter.write().unwrap_or_else(PoisonError::into_inner);
-            let (rate, values) = (parameter.rate(), parameter.values());
+            let values = parameter.values();
             let shape = [values.len()];
-            *parameter = Parameter::new(values, shape, device);
-            parameter.set_rate(rate);
+            *parameter = Parameter::fixed(values, shape, device);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use burn::tensor::{Device, Tensor};
 use softly_pde::grid::Grid;
 
 use crate::auto::NumberOrAuto;
@@ -13,7 +14,11 @@ use crate::data::generator::{GeneratorConfig, Reference, SampleMaker};
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::memory;
+use crate::tensors::field_batch;
 use crate::units::Units;
+
+/// Samples of a batch of [`Dataset::clean`].
+pub(crate) const BATCH: usize = 32;
 
 /// Samples in physical units.
 #[derive(Debug, Clone)]
@@ -188,6 +193,21 @@ impl Dataset {
             (!some.is_empty()).then(|| (name.clone(), f64::from(*some.select_nth_unstable_by(rank, f32::total_cmp).1)))
         };
         self.fields.iter().enumerate().filter_map(floor).collect()
+    }
+
+    /// At most `count` training samples, evenly spaced.
+    pub(crate) fn spread(&self, count: usize) -> impl ExactSizeIterator<Item = usize> {
+        let all = self.train_count();
+        (0..all).step_by(all.div_ceil(count.max(1)).max(1))
+    }
+
+    /// Training samples in batches of [`BATCH`] in double precision, normalised by `units`, `[N, C, H, W]` each.
+    pub(crate) fn clean(&self, indices: &[usize], units: &Units, device: &Device) -> Vec<Tensor<4>> {
+        let batch = |indices: &[usize]| {
+            let values = Self::batch(&self.train, indices, self.sample_len(), self.grid.len(), units);
+            field_batch(values.into_iter().map(f64::from).collect(), self.shape(), device)
+        };
+        indices.chunks(BATCH).map(batch).collect()
     }
 
     /// Samples with the given indices, normalised by `units`, `[N, C, H, W]` row-major.

@@ -24,13 +24,11 @@ pub struct Estimates {
     pub estimate: Tensor<4>,
     /// D₀(x; σ), the estimate of the denoiser below a soft constraint, if there is one.
     pub base: Option<Tensor<4>>,
-    /// D₀ + v, the estimate from which learned parameters of the constraint are learned, if they have one of their own.
-    pub teaching: Option<Tensor<4>>,
 }
 
 impl Estimates {
     /// The estimate of a denoiser without a soft constraint.
     pub fn plain(estimate: Tensor<4>) -> Self {
-        Self { estimate, base: None, teaching: None }
+        Self { estimate, base: None }
     }
 }

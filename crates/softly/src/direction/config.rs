@@ -91,7 +91,7 @@ pub struct ScdConfig {
     pub constant: Option<Vec<f64>>,
     /// Hidden units of γ's network.
     pub hidden: usize,
-    /// Learning rate of γ's network and of learned parameters of the constraint, as a multiple of the run's.
+    /// Learning rate of γ's network, as a multiple of the run's.
     pub rate: f64,
     /// Learn every parameter of the constraint that is a plain number, from that number on.
     #[serde(skip_serializing_if = "is_default")]
@@ -272,7 +272,7 @@ pub struct NewtonConfig {
     /// a value that one in a thousand of the training data is below.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub floor: Option<BTreeMap<String, f64>>,
-    /// Let no gradient flow through the direction into the base denoiser; learned parameters of the constraint keep theirs.
+    /// Let no gradient flow through the direction into the base denoiser.
     pub stop_gradient: bool,
 }
 

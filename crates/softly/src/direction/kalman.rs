@@ -12,17 +12,13 @@
 //! base's errors. m holds errors of the equation that all data share. V holds all other errors of the equation, and its curvature
 //! beyond one linear step: a variance at every node, and a spectrum of the misfit divided by its deviation there. A wrong wave
 //! number, for example, spoils long waves, and short ones can still be trusted.
-//!
-//! Learned parameters of the constraint follow the denoising loss of D + δ, whatever γ is: a γ that is small because the equation
-//! is wrong would keep it wrong. m is then zero, or nothing would be left to learn from, and V is measured again every hundred
-//! steps: the equation is trusted as far as it has been learned.
 
 use std::sync::Arc;
 
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 
 use crate::constraint::SoftConstraint;
-use crate::data::dataset::Dataset;
+use crate::data::dataset::{BATCH, Dataset};
 use crate::denoiser::Denoiser;
 use crate::denoiser::edm::Precondition;
 use crate::direction::basis::Basis;
@@ -63,17 +59,6 @@ pub struct KalmanDirection {
     /// The logarithm of the spectrum in the residual's basis of a misfit whose variance is one everywhere, `[levels, E, H, W]`.
     misfit_spectrum: Parameter<4>,
     iterations: usize,
-    kept: Kept,
-}
-
-/// Estimates of the base on some training data, to measure the misfit again when the constraint has changed; nothing is kept for
-/// a constraint that does not change.
-#[derive(Default)]
-struct Kept {
-    /// `[N, C, H, W]` in batches.
-    clean: Vec<Tensor<4>>,
-    /// Of every level the batches of estimates, in single precision.
-    estimates: Vec<Vec<Tensor<4>>>,
 }
 
 impl BuildDirection for KalmanDirection {
@@ -98,7 +83,6 @@ impl BuildDirection for KalmanDirection {
             misfit_variance: measured(e),
             misfit_spectrum: measured(e),
             iterations: config.iterations,
-            kept: Kept::default(),
         })
     }
 }
@@ -129,9 +113,8 @@ impl KalmanDirection {
             let standardised = field_batch(batch, shape, &self.errors.get().device());
             spectrum.add(&to_vec_f64(self.stack.residuals.transform(&standardised).coefficients(standardised)));
         }
-        let learns = self.constraint.learns();
         [
-            mean.iter().map(|&mean| if learns { 0.0 } else { mean as f32 }).collect(),
+            mean.iter().map(|&mean| mean as f32).collect(),
             variance.iter().map(|variance| variance.ln() as f32).collect(),
             spectrum.mean_squares().map(|square| square.max(LEAST_MISFIT).ln() as f32).collect(),
         ]
@@ -174,24 +157,16 @@ impl Direction for KalmanDirection {
         1.0
     }
 
-    fn teaches_parameters(&self) -> bool {
-        true
-    }
-
     fn samples_to_measure(&self, dataset: &Dataset) -> usize {
-        LEVELS * chosen(dataset).len()
+        LEVELS * dataset.spread(SAMPLES).len()
     }
 
     fn measure(&mut self, base: &dyn Denoiser, dataset: &Dataset, units: &Units) {
-        let (len, nodes) = (dataset.sample_len(), dataset.grid.len());
+        let len = dataset.sample_len();
         let shape = self.stack.fields.shape();
-        let chosen: Vec<usize> = chosen(dataset).collect();
+        let chosen: Vec<usize> = dataset.spread(SAMPLES).collect();
         let device = self.errors.get().device();
-        let clean = chosen.chunks(32).map(|indices| {
-            let values = Dataset::batch(&dataset.train, indices, len, nodes, units);
-            field_batch(values.into_iter().map(f64::from).collect(), shape, &device)
-        });
-        let mut kept = Kept { clean: clean.collect(), estimates: Vec::new() };
+        let clean = dataset.clean(&chosen, units, &device);
         let (mut errors, mut misfits) = (Vec::new(), Vec::new());
         for (level, sigma) in log_spaced(FIRST, LAST, LEVELS).into_iter().enumerate() {
             let estimate = |(indices, clean): (&[usize], &Tensor<4>)| {
@@ -200,35 +175,17 @@ impl Direction for KalmanDirection {
                 let noisy = to_vec_f64(clean.clone()).iter().zip(noise).map(|(x, z)| x + sigma * z).collect();
                 base.denoise(field_batch(noisy, shape, &device), &vec![sigma; indices.len()]).without_autodiff()
             };
-            let estimates: Vec<Tensor<4>> = chosen.chunks(32).zip(&kept.clean).map(estimate).collect();
+            let estimates: Vec<Tensor<4>> = chosen.chunks(BATCH).zip(&clean).map(estimate).collect();
             let mut energy = NodeMoments::new(len);
-            for (clean, estimate) in kept.clean.iter().zip(&estimates) {
+            for (clean, estimate) in clean.iter().zip(&estimates) {
                 let error = clean.clone() - estimate.clone();
                 energy.add(&to_vec_f64(self.stack.fields.transform(&error).coefficients(error)));
             }
             errors.extend(energy.mean_squares().map(|square| square.max(1e-16).ln() as f32));
-            misfits.push(self.misfit(&kept.clean, &estimates));
-            if self.constraint.learns() {
-                kept.estimates.push(estimates.into_iter().map(|estimate| estimate.cast(DType::F32)).collect());
-            }
+            misfits.push(self.misfit(&clean, &estimates));
         }
         self.errors.set(errors);
         self.set_misfit(&misfits);
-        if self.constraint.learns() {
-            self.kept = kept;
-        }
-    }
-
-    fn update(&mut self) {
-        let misfit = |estimates: &Vec<Tensor<4>>| {
-            let estimates: Vec<Tensor<4>> =
-                estimates.iter().map(|estimate| estimate.clone().cast(DType::F64)).collect();
-            self.misfit(&self.kept.clean, &estimates)
-        };
-        let misfits: Vec<[Vec<f32>; 3]> = self.kept.estimates.iter().map(misfit).collect();
-        if !misfits.is_empty() {
-            self.set_misfit(&misfits);
-        }
     }
 
     fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
@@ -237,12 +194,6 @@ impl Direction for KalmanDirection {
         visit(&format!("{prefix}misfit-variance"), &mut self.misfit_variance);
         visit(&format!("{prefix}misfit-spectrum"), &mut self.misfit_spectrum);
     }
-}
-
-/// The training samples whose errors are measured, evenly spaced.
-fn chosen(dataset: &Dataset) -> impl ExactSizeIterator<Item = usize> {
-    let count = dataset.train_count();
-    (0..count).step_by(count.div_ceil(SAMPLES).max(1))
 }
 
 /// What was measured, at every sample's noise level, `[N, C, H, W]`: linear in ln σ between levels.

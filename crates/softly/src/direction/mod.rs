@@ -59,11 +59,6 @@ pub trait Direction: Send + Sync {
         0.0
     }
 
-    /// Whether D + v with the fixed weight 1 is the estimate from which learned parameters of the constraint are learned.
-    fn teaches_parameters(&self) -> bool {
-        false
-    }
-
     /// The estimate `[N, C, H, W]` moved onto the constraint, for directions that solve it.
     fn project(&self, _estimate: &Tensor<4>) -> Option<Tensor<4>> {
         None
@@ -76,9 +71,6 @@ pub trait Direction: Send + Sync {
     fn samples_to_measure(&self, _dataset: &Dataset) -> usize {
         0
     }
-
-    /// New measurements after learned parameters of the constraint have changed.
-    fn update(&mut self) {}
 
     /// Visits the measurements, which are saved with a model, see
     /// [`Parameters::visit`](crate::nn::parameter::Parameters::visit).

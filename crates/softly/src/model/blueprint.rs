@@ -213,8 +213,6 @@ impl Blueprint {
         constraint: &Arc<SoftConstraint>,
         device: &Device,
     ) -> Result<SoftlyConstrained> {
-        // What is learned with γ is learned at γ's rate.
-        constraint.visit("", &mut |_, parameter| parameter.set_rate(parameter.rate() * scd.rate));
         let directions = self.directions(scd, constraint, device)?;
         let mut stream = Stream::new(self.config.train.seed, Purpose::Weights, 1);
         let gamma = Gamma::new(scd, &directions, constraint.equations(), self.data.shape(), &mut stream, device)?;

@@ -150,8 +150,7 @@ pub struct Metrics {
     /// Learned parameters of the constraint by name, after the last step.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub constraint: BTreeMap<String, f64>,
-    /// The other terms of the loss by name: `base` (the base denoiser's own), `parameters` (the one that learned parameters
-    /// follow), `residual` (the regulariser).
+    /// The other terms of the loss by name: `base` (the base denoiser's own), `residual` (the regulariser).
     #[serde(flatten)]
     pub terms: BTreeMap<String, f64>,
 }

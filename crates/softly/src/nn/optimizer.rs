@@ -169,18 +169,6 @@ impl Optimizer {
         Self { slots, step: 0 }
     }
 
-    /// Takes over what is stored in `model`, but not learned.
-    pub fn read_fixed_of(&mut self, model: &mut dyn Parameters) {
-        let mut slots = self.slots.iter_mut();
-        model.visit("", &mut |_, parameter| {
-            if let Some(slot) = slots.next()
-                && !slot.trainable
-            {
-                slot.value = parameter.values();
-            }
-        });
-    }
-
     /// One step of Adam along `gradients` with learning rate `rate`, clipped to `clip` in total norm.
     pub fn step(&mut self, gradients: GradientList, adam: Adam, rate: f64, clip: Option<f64>, ema: Ema) -> StepReport {
         let mut all = gradients.0;
@@ -248,11 +236,6 @@ impl GradientList {
         let mut all = Vec::new();
         model.visit("", &mut |_, parameter| all.push(parameter.take_gradient(gradients)));
         Self(all)
-    }
-
-    /// The trainable ones of `slots`, which are the model's, that the loss does not depend on.
-    pub fn without_influence<'a>(&self, slots: &'a [Slot]) -> impl Iterator<Item = &'a Slot> {
-        slots.iter().zip(&self.0).filter(|(slot, gradient)| slot.trainable && gradient.is_none()).map(|(slot, _)| slot)
     }
 
     /// Adds the gradients of the same model on other data.

@@ -142,7 +142,7 @@ impl Objective {
         sigma_data: f64,
     ) -> Loss {
         let Batch { clean, noisy, sigma } = batch;
-        let Estimates { estimate, base, teaching } = estimates;
+        let Estimates { estimate, base } = estimates;
         // √w multiplies the error before squaring: one product fewer to differentiate.
         let root_weight = per_sample(sigma.iter().map(|&s| self.weight.at(s, sigma_data).sqrt()), clean);
         let log_variance = denoiser.log_variance(sigma).map(|u| u.reshape([sigma.len(), 1, 1, 1]));
@@ -156,9 +156,6 @@ impl Objective {
         let mut terms = vec![Term { name: "loss", value: loss_of(estimate.clone()) }];
         if let Some(base) = base.filter(|_| self.base_loss > 0.0) {
             terms.push(Term { name: "base", value: loss_of(base) * self.base_loss });
-        }
-        if let Some(teaching) = teaching {
-            terms.push(Term { name: "parameters", value: loss_of(teaching) });
         }
         if let (Some(regulariser), Some(constraint)) = (self.regulariser, constraint) {
             let weight = |s| self.weight.at(s, sigma_data);

@@ -5,6 +5,7 @@
 //! is learned away.
 
 pub mod gamma;
+pub mod parameter_fit;
 
 use std::sync::Arc;
 
@@ -58,29 +59,24 @@ impl SoftlyConstrained {
         &mut *self.base
     }
 
-    /// D, D₀ and the estimate that teaches parameters of the constraint, for `x` `[N, C, H, W]` with one σ per sample.
+    /// D and D₀ for `x` `[N, C, H, W]` with one σ per sample.
     pub fn estimates(&self, x: Tensor<4>, sigma: &[f64]) -> Estimates {
         let coefficients = self.coefficients(sigma);
         let base = self.base.denoise(x.clone(), sigma);
         if self.config.compliance == Compliance::NONE {
-            return Estimates { estimate: base.clone(), base: Some(base), teaching: None };
+            return Estimates { estimate: base.clone(), base: Some(base) };
         }
         let below = if self.config.detach_base { base.clone().detach() } else { base.clone() };
         let [c, h, w] = self.gamma.outputs;
         let gamma = self.gamma_at(&x, &below, sigma, &coefficients).cast(x.dtype());
         let mut estimate = below.clone();
-        let mut teaching = None;
         for (i, direction) in self.directions.iter().enumerate() {
             let weight = gamma.clone().narrow(1, i * c * h * w, c * h * w).reshape([sigma.len(), c, h, w]);
             let correction = direction.correction(&below, sigma, &coefficients);
-            if self.constraint.learns() && direction.teaches_parameters() {
-                teaching = Some(below.clone() + correction.clone());
-            }
-            let correction =
-                if self.config.detach { correction.detach() } else { self.constant_for_gamma(correction, &below) };
+            let correction = if self.config.detach { correction.detach() } else { correction };
             estimate = estimate + weight * correction;
         }
-        Estimates { estimate, base: Some(base), teaching }
+        Estimates { estimate, base: Some(base) }
     }
 
     /// γ of every direction at `x` `[N, C, H, W]`, `[N, directions × outputs]`.
@@ -104,26 +100,8 @@ impl SoftlyConstrained {
         }
     }
 
-    /// Measures again what depends on learned parameters of the constraint.
-    pub fn update(&mut self) {
-        self.directions.iter_mut().for_each(|direction| direction.update());
-    }
-
     fn coefficients(&self, sigma: &[f64]) -> Vec<Precondition> {
         sigma.iter().map(|&s| Precondition::new(s, self.sigma_data)).collect()
-    }
-
-    /// A direction that teaches parameters of the constraint does so with the fixed weight 1: it knows how wrong the equation
-    /// is, and so leads from anywhere to the right one. Through γ nothing would be learned once γ is small, and directions that
-    /// trust the equation push a parameter back close to a resonance of a wrong one.
-    fn teaches_parameters(&self) -> bool {
-        self.constraint.learns() && self.directions.iter().any(|direction| direction.teaches_parameters())
-    }
-
-    /// A correction or input of γ, without the graph of learned parameters that another estimate teaches. (A base that is
-    /// trained, too, keeps its graph.)
-    fn constant_for_gamma<const D: usize>(&self, tensor: Tensor<D>, base: &Tensor<4>) -> Tensor<D> {
-        if self.teaches_parameters() && !base.is_autodiff() { tensor.detach() } else { tensor }
     }
 
     /// γ of every direction as it is applied, `[N, directions × outputs]`.
@@ -135,7 +113,7 @@ impl SoftlyConstrained {
                 (x.clone() * per_sample(coefficients.iter().map(|c| c.input), x)).reshape([n, c * h * w])
             }
             GammaInput::Denoised => base.clone().reshape([n, c * h * w]),
-            GammaInput::Features => self.constant_for_gamma(self.features(base, sigma, &noise), base),
+            GammaInput::Features => self.features(base, sigma, &noise),
         };
         let gamma = self.gamma.forward(inputs, &noise);
         let factor: Vec<f64> = coefficients.iter().map(|&c| self.config.compliance.factor(c)).collect();

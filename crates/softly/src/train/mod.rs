@@ -27,9 +27,9 @@ use crate::model::run_folder::{Metrics, chained};
 use crate::model::snapshot::Snapshot;
 use crate::nn::lanes::side_by_side;
 use crate::nn::optimizer::{GradientList, Optimizer, Slot};
-use crate::nn::parameter::Parameters;
 use crate::objective::{Batch, Objective};
 use crate::random::{Purpose, Stream};
+use crate::soft::parameter_fit::ParameterFit;
 
 /// Running sums behind the next line of `metrics.jsonl`; part of a checkpoint, so that resuming is exact.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -41,8 +41,9 @@ struct Sums {
     replaced: usize,
 }
 
-/// Steps after which directions are told that learned parameters of the constraint have changed.
-const UPDATE_EVERY: u64 = 100;
+/// Samples that learned parameters of the constraint are fitted to, and their nodes on large grids.
+const FITTED: usize = 512;
+const FITTED_NODES: usize = 1 << 21;
 
 /// A training under way.
 pub struct Training {
@@ -186,6 +187,11 @@ impl Training {
             let problem = format!("expected 1 to {}, the size of a batch, found {}", train.batch, train.shares);
             return Err(Error::input("train.shares", problem));
         }
+        if let Some(constraint) = model.constraint.as_ref().filter(|constraint| constraint.learns()) {
+            let some: Vec<usize> =
+                dataset.spread(FITTED_NODES.div_ceil(dataset.grid.len()).clamp(16, FITTED)).collect();
+            ParameterFit::new(constraint, &dataset.clean(&some, &blueprint.data.units, device)).run()?;
+        }
         if let Some(soft) = model.softly_mut() {
             soft.measure_watched(&dataset, &blueprint.data.units, job.reporter);
         }
@@ -223,8 +229,9 @@ impl Training {
         base.freeze_into(&mut model, location)?;
         let training = Self::of(blueprint, model, dataset, job)?;
         if !training.optimizer.slots.iter().any(|slot| slot.trainable) {
-            return Err(Error::input("denoiser.scd.constant", "constant weights leave nothing to train")
-                .hint("leave them out, or let a parameter of the constraint be learned"));
+            return Err(
+                Error::input("denoiser.scd.constant", "constant weights leave nothing to train").hint("leave them out")
+            );
         }
         Ok(training)
     }
@@ -232,14 +239,7 @@ impl Training {
     /// Takes one step; returns a line of metrics when one is due.
     pub fn step(&mut self) -> Result<Option<Metrics>> {
         let step = self.optimizer.step;
-        if self.learns_parameters() && step > 0 && step.is_multiple_of(UPDATE_EVERY) {
-            self.update();
-            self.twins.iter_mut().for_each(|twin| twin.copy_weights(&mut self.model));
-        }
         let (numbers, gradients) = self.gradients();
-        if step == 0 {
-            self.refuse_useless_parameters(&gradients)?;
-        }
         if !numbers.total.is_finite() {
             return Err(Error::Diverged { step, loss: numbers.total, hint: String::new() });
         }
@@ -286,22 +286,13 @@ impl Training {
         added.expect("there is at least one share")
     }
 
-    /// Refuses a learned parameter of the constraint on which the loss does not depend.
-    fn refuse_useless_parameters(&self, gradients: &GradientList) -> Result<()> {
-        let mut useless = gradients.without_influence(&self.optimizer.slots);
-        let Some(name) = useless.find_map(|slot| slot.name.strip_prefix("constraint.")) else { return Ok(()) };
-        let problem = "expected a parameter that the correction depends on, found one that it does not";
-        Err(Error::input(format!("constraint.parameters.{name}"), problem)
-            .hint("use it in a formula, or give it a value"))
-    }
-
     /// The means of everything since the last line, which starts anew.
     fn line(&mut self, rate: f64) -> Metrics {
         let sums = std::mem::take(&mut self.sums);
         let mean = |total: f64| total / sums.steps as f64;
         let mut terms: BTreeMap<String, f64> =
             sums.terms.iter().map(|(name, sum)| (name.clone(), mean(*sum))).collect();
-        let learned = self.learned(|slot| &slot.value);
+        let learned = self.learned();
         Metrics {
             step: self.optimizer.step,
             loss: terms.remove("loss").unwrap_or(f64::NAN),
@@ -313,45 +304,18 @@ impl Training {
         }
     }
 
-    fn learns_parameters(&self) -> bool {
-        self.model.constraint.as_ref().is_some_and(|constraint| constraint.learns())
-    }
-
-    /// Brings up to date what directions know of the constraint.
-    fn update(&mut self) {
-        if let Some(soft) = self.model.softly_mut() {
-            soft.update();
-        }
-        self.optimizer.read_fixed_of(&mut self.model);
-    }
-
-    /// Brings up to date what directions know of the averaged parameters, which a snapshot has: the last thing to do.
-    fn finish(&mut self) {
-        if self.learns_parameters() {
-            let mut slots = self.optimizer.slots.iter();
-            self.model.visit("", &mut |name, parameter| {
-                if let Some(slot) = slots.next()
-                    && name.starts_with("constraint.")
-                {
-                    parameter.set(slot.averaged().to_vec());
-                }
-            });
-            self.update();
-        }
-    }
-
     /// The averaged weights, ready to sample from.
     pub fn snapshot(&self) -> Snapshot {
         let weights = self.optimizer.slots.iter().map(|s| (s.name.clone(), s.shape.clone(), s.averaged().to_vec()));
         Snapshot { blueprint: self.blueprint.clone(), step: self.optimizer.step, weights: weights.collect() }
     }
 
-    /// The learned parameters of the constraint with their names, from the values that `pick` takes of their slots.
-    fn learned(&self, pick: fn(&Slot) -> &[f32]) -> Vec<(String, Value)> {
+    /// The learned parameters of the constraint with their names.
+    fn learned(&self) -> Vec<(String, Value)> {
         let Some(constraint) = &self.model.constraint else { return Vec::new() };
         let learned = |slot: &Slot| {
             let name = slot.name.strip_prefix("constraint.")?;
-            Some((name.to_string(), constraint.learned_value(name, pick(slot))?))
+            Some((name.to_string(), constraint.learned_value(name, &slot.value)?))
         };
         self.optimizer.slots.iter().filter_map(learned).collect()
     }

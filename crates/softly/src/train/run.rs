@@ -14,7 +14,6 @@ use crate::job::Job;
 use crate::model::run_folder::{Metrics, RunFolder, RunInfo, chained};
 use crate::model::snapshot::Snapshot;
 use crate::model::tensor_file::TensorFile;
-use crate::nn::optimizer::Slot;
 use crate::npy;
 use crate::train::Training;
 use crate::train::checkpoint::{fingerprint, fingerprint_of_config};
@@ -247,13 +246,12 @@ fn with_checkpoint(error: Error, folder: &RunFolder) -> Error {
 
 /// Writes learned fields and the snapshot.
 fn finish(training: &mut Training, folder: &RunFolder) -> Result<()> {
-    for (name, value) in training.learned(Slot::averaged) {
+    for (name, value) in training.learned() {
         if let Value::Field(values) = value {
             let (rows, cols) = (training.dataset.grid.rows(), training.dataset.grid.cols());
             npy::write_f64(&folder.learned(&name), &[rows, cols], values.iter().copied())?;
         }
     }
-    training.finish();
     training.snapshot().write(&folder.snapshot())
 }
 

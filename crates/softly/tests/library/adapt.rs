@@ -76,22 +76,10 @@ fn learned_radius(snapshot: &Snapshot) -> f64 {
 
 #[test]
 fn the_circles_radius_is_found() {
-    // γ = 1 puts every estimate onto the circle, so the best radius is that of the data. (A learned γ that sees the
-    // residual could make up for a wrong radius.)
-    for start in ["0.7", "1.3"] {
-        let settings = [
-            "objective.noise={kind='log-normal', mean=-4.0, std=0.5}",
-            "denoiser.scd.constant=[1.0]",
-            "train.rate=1e-3",
-            &format!("constraint.parameters.r={{learn={start}}}"),
-        ];
-        let mut training = adapt(&points(&settings)).unwrap();
-        assert_eq!(training.model.count_parameters(), 1);
-        for _ in 0..1000 {
-            training.step().unwrap();
-        }
+    for start in ["0.2", "0.7", "1.3", "40.0"] {
+        let training = adapt(&points(&[&format!("constraint.parameters.r={{learn={start}}}")])).unwrap();
         let radius = learned_radius(&training.snapshot());
-        assert!((radius - 1.0).abs() < 2e-3, "{radius} from {start}");
+        assert!((radius - 1.0).abs() < 1e-5, "{radius} from {start}");
     }
 }
 
@@ -100,8 +88,8 @@ fn adapting_changes_the_soft_constraint_alone() {
     let mut training = adapt(&points(&[])).unwrap();
     let vanilla = base().model(&cpu(), Path::new("base")).unwrap();
     assert_eq!(denoised_bits(&training.model), denoised_bits(&vanilla), "starts as the base, bit for bit");
-    // γ's network of 11 inputs and the radius.
-    assert_eq!(training.model.count_parameters(), 11 * 100 + 100 + 100 + 1 + 1);
+    // γ's network of 11 inputs.
+    assert_eq!(training.model.count_parameters(), 11 * 100 + 100 + 100 + 1);
     let Estimates { estimate, base: below, .. } = training.model.estimates(field(&[0.3, -0.2], POINT), &[0.1]);
     assert!(estimate.is_autodiff() && !below.unwrap().is_autodiff(), "the base runs untracked");
     for _ in 0..1000 {
@@ -162,7 +150,7 @@ fn an_interrupted_adaptation_goes_on_byte_for_byte_and_belongs_to_its_base() {
     let text = fs::read_to_string(whole.metrics()).unwrap();
     let radii: Vec<f64> =
         text.lines().map(|line| serde_json::from_str::<Metrics>(line).unwrap().constraint["r"]).collect();
-    assert!(radii.len() == 5 && radii.windows(2).all(|pair| pair[0] != pair[1]), "{radii:?}");
+    assert!(radii.len() == 5 && radii.iter().all(|radius| (radius - 1.0).abs() < 0.01), "{radii:?}");
 }
 
 #[test]
@@ -184,8 +172,6 @@ fn what_cannot_be_adapted_is_refused_by_name() {
     data.fields = vec!["y".into(), "x".into()];
     let error = Training::adapt(base(), Path::new("base"), &config, data, &cpu()).err().expect("refused").to_string();
     assert!(error.contains("x, y on 1 × 1") && error.contains("y, x on 1 × 1"), "{error}");
-    // Constant weights with a parameter to learn are something.
-    adapt(&points(&["denoiser.scd.constant=[1.0]"])).unwrap().step().unwrap();
 }
 
 /// Units of work that were announced and those that were done.

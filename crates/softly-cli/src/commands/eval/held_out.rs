@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use softly::error::{Error, Result};
 use softly::{
     Dataset, DirectionKind, Directions, Explained, ExplainedReport, HeldOut, Identification, MadeOf, ParameterConfig,
-    ParameterInterval, ParameterIntervals, ScdConfig, Trained, device, write_stored,
+    ParameterInterval, ScdConfig, Trained, device, parameter_intervals, write_stored,
 };
 
 use super::fields::{data_of, keep, run_as_it_is};
@@ -17,9 +17,6 @@ use crate::interrupt::{catch_interrupt, job};
 use crate::output::{print, print_json, text_table};
 use crate::progress::{Bar, say};
 use crate::sampling::settings_of;
-
-/// Noise levels per sample for the interval of a parameter.
-const LEVELS: usize = 8;
 
 /// Whether a metric is one of these.
 pub fn measures(metric: MetricName) -> bool {
@@ -122,10 +119,8 @@ impl Judge<'_> {
             ));
         }
         let bar = Bar::new(self.held_out.count() as u64, "samples");
-        let settings = ParameterIntervals { levels: LEVELS, batch: self.batch() };
         let job = job(self.device, &bar);
-        let seed = self.sampling.seed;
-        let intervals = settings.evaluate(&self.trained.model, &config.objective, self.held_out, seed, &job)?;
+        let intervals = parameter_intervals(&self.trained.model, self.held_out, self.sampling.seed, &job)?;
         bar.finish();
         Ok(intervals)
     }
@@ -165,9 +160,9 @@ fn print_intervals(intervals: &[ParameterInterval]) {
                 format!("identified to ± {:.2} %", 50.0 * (high - low) / value.abs())
             }
             (Identification::Elsewhere, _, Some(estimate)) => {
-                format!("held-out data prefer {estimate:.5}: adapt longer, or something else makes up for it")
+                format!("held-out data prefer {estimate:.5}: they are not like the training data")
             }
-            _ => "not identifiable: the denoising loss hardly depends on it".into(),
+            _ => "not identifiable: the residual hardly depends on it".into(),
         };
         print(&format!("{name} = {value:.5}, 95 % interval {range} ({count} held-out samples): {verdict}"));
     }

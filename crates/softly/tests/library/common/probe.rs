@@ -1,9 +1,7 @@
 //! The training loss of small models and its gradients.
 
-use std::path::Path;
-
 use softly::tensors::to_vec_f64;
-use softly::{Batch, Blueprint, Config, Dataset, Loss, Model, Objective, Parameters, Snapshot, Training};
+use softly::{Batch, Blueprint, Config, Dataset, Loss, Model, Objective, Parameters, Snapshot};
 
 use crate::common::{configured, cpu, dataset, field, new_training, normals};
 
@@ -60,14 +58,6 @@ impl Probe {
         let mut probe = Self { config, data, blueprint, model };
         probe.set("gamma.last.bias", 0.3);
         probe
-    }
-
-    /// A model as it is at the start of an adaptation of `base`.
-    pub fn adapted(base: &Snapshot, config: Config) -> Self {
-        let data = dataset(&config);
-        let Training { blueprint, model, .. } =
-            Training::adapt(base, Path::new("base"), &config, data.clone(), &cpu()).unwrap();
-        Self { config, data, blueprint, model }
     }
 
     /// Gives every number of the parameter `which`, if there is one, the same value.

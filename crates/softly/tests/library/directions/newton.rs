@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use softly::tensors::to_vec_f64;
 use softly::units::Units;
 use softly::{
-    ConstraintConfig, Darcy, Direction, Generator, Helmholtz, NewtonConfig, NewtonDirection, Norm, Parameters, Region,
+    ConstraintConfig, Darcy, Direction, Generator, Helmholtz, NewtonConfig, NewtonDirection, Norm, Region,
     ResidualConfig, Residuals, SampleMaker, ScdConfig, Size, Split,
 };
 use softly_pde::darcy::Discretisation;
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::Grid;
 
-use crate::common::probe::{Probe, darcy};
 use crate::common::{field, normals, one, relative_error};
 use crate::directions::{build, darcy_law, helmholtz_law, normalised, small_units, unlimited};
 
@@ -130,24 +129,4 @@ fn a_wrong_configuration_is_named() {
         let error = built.err().expect("a refusal").to_string();
         assert!(error.starts_with(said), "{error}");
     }
-}
-
-#[test]
-fn a_newton_step_knows_the_learned_parameter() {
-    let mut probe = Probe::new(darcy(&[]));
-    let mut gradients = probe.loss().total().backward();
-    let mut recorded = None;
-    let mut at = |flow: f32| {
-        probe.model.visit("", &mut |name, parameter| {
-            if name == "constraint.flow" {
-                recorded = recorded.take().or_else(|| parameter.take_gradient(&mut gradients));
-                parameter.set(vec![flow]);
-            }
-        });
-        to_vec_f64(probe.loss().total())[0]
-    };
-    let mut difference = |h: f32| (at(15.0 + h) - at(15.0 - h)) / (2.0 * f64::from(h));
-    let exact = (4.0 * difference(0.125) - difference(0.25)) / 3.0;
-    let recorded = f64::from(recorded.expect("the loss depends on the parameter")[0]);
-    assert!((recorded / exact - 1.0).abs() < 2e-3, "{recorded} against {exact}");
 }

@@ -77,6 +77,21 @@ fn gradients_through_a_kalman_system_match_finite_differences() {
     check_gradient("kalman", &|x| kalman.correction(x, &sigma, &at), &x, [3, 7, 6], 1e-5);
 }
 
+#[test]
+fn gradients_through_a_newton_system_match_finite_differences() {
+    let (sigma, grid) = ([0.05, 0.8], Grid::unit(7, 6));
+    let at = levels(&sigma);
+    // Not in between: conjugate gradients on the way to a solution of an ill-conditioned system turn rounding errors of 1e-16 into
+    // 1e-6, which a difference over 1e-5 does not bear.
+    let x: Vec<f64> = normals(3, 6, 2 * 3 * grid.len()).into_iter().map(|v| 0.1 * v).collect();
+    for (names, iterations) in [(&["c"][..], 5), (&["c", "v", "w"], 1), (&["c", "v", "w"], 2), (&["c", "v", "w"], 20)] {
+        let newton: NewtonDirection =
+            build(&transport_law(), &grid, &three_units(), &solving(names, iterations)).unwrap();
+        let name = format!("newton for {names:?} in {iterations}");
+        check_gradient(&name, &|x| newton.correction(x, &sigma, &at), &x, [3, 7, 6], 1e-5);
+    }
+}
+
 /// √mean R² of each equation at `x` `[C, H, W]`, over all nodes.
 fn sizes(law: &ConstraintConfig, grid: &Grid, units: &Units, x: &[f64]) -> Vec<f64> {
     let shape = [law.fields.len(), grid.rows(), grid.cols()];
