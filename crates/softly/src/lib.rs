@@ -173,7 +173,7 @@ pub use evaluate::points::{Cloud, PointMetrics};
 pub use evaluate::posterior::{
     FieldPosterior, INTERVALS, PosteriorJudge, PosteriorMetrics, RandomSensors, disturbed, node_moments,
 };
-pub use evaluate::stored::{MadeOf, StoredFields, read_samples, read_stored, stored_file, write_samples, write_stored};
+pub use evaluate::stored::{MadeOf, StoredFields, read_fields, read_stored, stored_file, write_fields, write_stored};
 pub use evaluate::wasserstein::{DistanceError, w1};
 
 /// Compiles and runs the code in the README.

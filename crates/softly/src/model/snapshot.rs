@@ -21,6 +21,12 @@ use crate::nn::backbone::BackboneConfig;
 use crate::nn::parameter::Parameters;
 use crate::units::Units;
 
+/// The number of a network's weights is estimated within this factor.
+const ESTIMATE: f64 = 8.0;
+
+/// Weights that are not worth a check: 4 MB.
+const SMALL: f64 = 1e6;
+
 /// The folder of a file.
 fn folder_of(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new(""))
@@ -109,7 +115,21 @@ impl Snapshot {
             let problem = "expected the header of a trained model, found one with an `auto` left or units that do not fit its fields";
             return Err(Error::input(&location, problem));
         }
-        Ok(Self { blueprint: Blueprint { config, data }, step, weights: file.tensors })
+        let snapshot = Self { blueprint: Blueprint { config, data }, step, weights: file.tensors };
+        snapshot.check_size(path)?;
+        Ok(snapshot)
+    }
+
+    /// Refuses a header that describes a far larger network than the file has weights for, before it is built.
+    fn check_size(&self, location: &Path) -> Result<()> {
+        let held: f64 = self.weights.iter().map(|(_, _, values)| values.len() as f64).sum();
+        let Blueprint { config, data } = &self.blueprint;
+        let described = config.denoiser.backbone.get().footprint(data.shape()).weights;
+        if described <= ESTIMATE * held + SMALL {
+            return Ok(());
+        }
+        let problem = format!("its header describes a network of about {described:.0} weights, the file has {held}");
+        Err(Error::input(location.display(), problem).hint("the file is damaged or foreign: use another snapshot"))
     }
 
     /// Changes settings (`a.b=c`) of the configuration; `location` names the snapshot in errors. Constant weights of the directions replace a

@@ -158,6 +158,11 @@ impl Sampler {
         within("sampler.churn.noise", self.churn.noise, 0.0..=f64::MAX, "a number ≥ 0")?;
         self.check_noise()?;
         self.check_density()?;
+        let Churn { from, to, .. } = self.churn;
+        if !(from <= to) {
+            let problem = format!("expected from ≤ to, found {from} and {to}: no noise level is between them");
+            return Err(Error::input("sampler.churn", problem));
+        }
         if self.sigma_min >= self.sigma_max {
             let problem = format!("expected sigma_min < sigma_max, found {} and {}", self.sigma_min, self.sigma_max);
             return Err(Error::input("sampler.sigma_min", problem));

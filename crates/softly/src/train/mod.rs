@@ -26,7 +26,7 @@ use crate::job::Job;
 use crate::memory;
 use crate::model::Model;
 use crate::model::blueprint::Blueprint;
-use crate::model::run_folder::Metrics;
+use crate::model::run_folder::{Metrics, chained};
 use crate::model::snapshot::Snapshot;
 use crate::nn::lanes::side_by_side;
 use crate::nn::optimizer::{GradientList, Optimizer, Slot};
@@ -62,6 +62,8 @@ pub struct Training {
     device: Device,
     order: Order,
     sums: Sums,
+    /// Fingerprint of the lines of metrics so far.
+    history: String,
 }
 
 /// A part of a batch.
@@ -211,7 +213,8 @@ impl Training {
         let twins = (1..shares).map(twin).collect::<Result<_>>()?;
         let optimizer = Optimizer::new(&mut model);
         let device = device.clone();
-        Ok(Self { blueprint, model, twins, optimizer, dataset, device, order: Order::default(), sums: Sums::default() })
+        let (order, sums, history) = (Order::default(), Sums::default(), String::new());
+        Ok(Self { blueprint, model, twins, optimizer, dataset, device, order, sums, history })
     }
 
     /// Starts a training of the soft constraint alone, on top of the frozen denoiser of `base`; `location` names it in errors.
@@ -265,7 +268,11 @@ impl Training {
         self.sums.replaced += report.replaced;
         let done = self.optimizer.step;
         let due = done.is_multiple_of(train.log_every) || done == train.iterations;
-        Ok(due.then(|| self.line(rate)))
+        let line = due.then(|| self.line(rate));
+        if let Some(line) = &line {
+            self.history = chained(&self.history, &line.line());
+        }
+        Ok(line)
     }
 
     /// The numbers of the loss and its gradients at the weights as they are, for the batch of the next step.

@@ -7,7 +7,7 @@ use serde_json::json;
 use softly::error::{Error, Result};
 use softly::{
     Config, Dataset, DatasetFolder, FieldEval, FieldEvaluator, FieldMetrics, FieldResult, FormulaResidual, METRICS,
-    MadeOf, ReferenceRow, RunFolder, SampleMetric, StoredFields, Trained, write_samples, write_stored,
+    MadeOf, ReferenceRow, RunFolder, SampleMetric, StoredFields, Trained, write_fields,
 };
 
 use crate::arguments::{MetricName, Sampling};
@@ -97,8 +97,7 @@ pub fn run(
     if let (false, Some(run)) = (other, run_as_it_is(sampling)) {
         let made_of = MadeOf::new(&run, &data, evaluator.equation(), &[])?;
         let found = StoredFields { eval, result, references };
-        keep(write_samples(&run, "fields", data.shape(), &samples));
-        keep(write_stored(&run, "fields", &made_of, found));
+        keep(write_fields(&run, "fields", &made_of, found, (&samples, data.shape())));
     }
     Ok(())
 }
