@@ -5,19 +5,35 @@ use softly::error::{Error, Result};
 use softly::{Compliance, Dataset, Draw, Trained};
 use softly_pde::grid::Grid;
 
-use crate::arguments::Sampling;
+use crate::arguments::{Observing, Sampling};
 use crate::interrupt::job;
 use crate::progress::Bar;
 
 /// The settings of a command line, with those that have flags of their own; `compliance` is a dial's value.
 pub fn settings_of(sampling: &Sampling, compliance: Option<Compliance>) -> Vec<String> {
     let flags = [
+        sampling.solver.as_ref().map(|solver| format!("sampler.solver='{solver}'")),
+        sampling.spacing.as_ref().map(|spacing| format!("sampler.spacing='{spacing}'")),
+        sampling.eta.map(|eta| format!("sampler.eta={eta:?}")),
         sampling.steps.map(|steps| format!("sampler.steps={steps}")),
         sampling.sigma_min.map(|sigma| format!("sampler.sigma_min={sigma:?}")),
         sampling.guidance.map(guidance),
         compliance.map(|c| format!("denoiser.scd.compliance={c}")),
     ];
     sampling.settings.iter().cloned().chain(flags.into_iter().flatten()).collect()
+}
+
+/// The model to sample from given measurements, with the command line's settings.
+pub fn load_observing(sampling: &Sampling, observing: &Observing, device: &Device) -> Result<Trained> {
+    let method = observing.conditioning.iter().map(|name| format!("conditioning={{ kind = \"{name}\" }}"));
+    let settings: Vec<String> = method.chain(settings_of(sampling, sampling.compliance)).collect();
+    let trained = Trained::load_with(&sampling.model, &settings, device)?;
+    if trained.blueprint.config.sampler.guidance.is_some() {
+        let problem = "the run has guidance by its constraint, which does not go with --observe";
+        return Err(Error::input("sampler.guidance", problem)
+            .hint("set a weight of the equation instead: --set conditioning.equation=…"));
+    }
+    Ok(trained)
 }
 
 /// The setting of DPS guidance.

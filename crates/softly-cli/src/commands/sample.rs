@@ -15,9 +15,11 @@ use crate::sampling::{draw, draw_refined, indices_of, load};
 /// Draws samples into the folder `out`; on the trained grid first if they are refined from the noise level `restart` on.
 pub fn run(sampling: &Sampling, seeds: Option<&str>, restart: Option<f64>, out: &Path, json: bool) -> Result<()> {
     let device = device::by_name(&sampling.compute.device)?;
-    let trained = load(sampling, &device)?;
-    let indices = indices_of(&trained, sampling.count, seeds)?;
+    let mut trained = load(sampling, &device)?;
+    let indices = indices_of(&trained, sampling.count(), seeds)?;
     catch_interrupt();
+    let fitted = trained.blueprint.config.sampler.fitted_to(trained.model.target(), &device);
+    trained.blueprint.config.sampler = fitted;
     let values = match restart {
         Some(sigma) => draw_refined(&trained, sigma, sampling, &indices, &device)?,
         None => draw(&trained, sampling, &indices, &device)?,
@@ -49,9 +51,12 @@ pub fn run(sampling: &Sampling, seeds: Option<&str>, restart: Option<f64>, out: 
         files.push(path);
     }
     if json {
-        print_json(
-            &json!({ "files": files, "count": indices.len(), "steps": trained.blueprint.config.sampler.steps, "seed": sampling.seed }),
-        );
+        let sampler = &trained.blueprint.config.sampler;
+        print_json(&json!({
+            "files": files, "count": indices.len(), "seed": sampling.seed,
+            "solver": sampler.solver, "steps": sampler.steps, "calls": sampler.calls(), "levels": sampler.levels(),
+            "density": sampler.density,
+        }));
     } else {
         for path in files {
             print(&path.display().to_string());

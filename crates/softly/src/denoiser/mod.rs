@@ -2,6 +2,7 @@
 
 pub mod ddpm;
 pub mod edm;
+pub mod external;
 
 use burn::tensor::Tensor;
 

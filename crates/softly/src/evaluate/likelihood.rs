@@ -278,7 +278,7 @@ impl Likelihood {
                     let problem = format!("expected at least 2 steps and a positive rho, found {steps} and {rho}");
                     return Err(Error::input("likelihood.integrator", problem));
                 }
-                let grid = SigmaGrid { steps, sigma_min, sigma_max, rho };
+                let grid = SigmaGrid { steps, sigma_min, sigma_max, rho, ..SigmaGrid::default() };
                 let mut levels: Vec<f64> = grid.levels().into_iter().filter(|&s| s > 0.0).rev().collect();
                 // Not a rounding error away from what was asked for.
                 (levels[0], levels[steps - 1]) = (sigma_min, sigma_max);

@@ -14,6 +14,7 @@ use crate::data::dataset::Dataset;
 use crate::denoiser::Denoiser;
 use crate::denoiser::ddpm::{Ddpm, Label};
 use crate::denoiser::edm::Edm;
+use crate::denoiser::external::{Estimator, External};
 use crate::direction::config::ScdConfig;
 use crate::direction::gradient::automatic_lambda;
 use crate::direction::{Direction, Site};
@@ -103,6 +104,8 @@ impl Blueprint {
             units,
             floors: dataset.floors(),
         };
+        let activations = config.denoiser.backbone.get().footprint(data.shape()).activations;
+        config.train.shares = config.train.shares.or_else(|| Some(config.train.automatic_shares(activations)));
         config.truth = config.truth.or_else(|| dataset.equation.clone());
         for equation in [&mut config.constraint, &mut config.truth].into_iter().flatten() {
             *equation = dataset.complete(equation);
@@ -183,12 +186,20 @@ impl Blueprint {
 
     /// Builds the model with initial weights. They are tracked for gradients when the device does so.
     pub fn build(&self, device: &Device) -> Result<Model> {
+        self.build_on(None, device)
+    }
+
+    /// The same with D₀ outside of softly, if there is one.
+    pub fn build_on(&self, outside: Option<&Arc<dyn Estimator>>, device: &Device) -> Result<Model> {
         let (shape, sigma_data) = (self.data.shape(), self.sigma_data());
         let constraint = self.constraint()?.map(Arc::new);
         if let Some(constraint) = &constraint {
             constraint.move_to(device);
         }
-        let base = self.base(device)?;
+        let base = match outside {
+            Some(estimator) => Box::new(External(estimator.clone())),
+            None => self.base(device)?,
+        };
         match (&self.config.denoiser.scd, constraint) {
             (Some(scd), Some(constraint)) => {
                 let soft = self.softly_constrained(base, scd, &constraint, device)?;

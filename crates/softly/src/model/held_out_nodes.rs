@@ -5,7 +5,7 @@ use burn::tensor::Device;
 use crate::data::dataset::Dataset;
 use crate::error::{Error, Result, nearest};
 use crate::random::{Purpose, Stream};
-use crate::sampler::guidance::{Given, Observing};
+use crate::sampler::guidance::{ObservedNodes, Observing};
 use crate::tensors::field_batch;
 use crate::units::Units;
 
@@ -45,14 +45,14 @@ impl HeldOutNodes {
 
     /// The observations of samples `indices` of `shape` `[C, H, W]`: sample i is compared with held-out sample i, counted anew after
     /// the last one.
-    pub fn of(&self, indices: &[u64], shape: [usize; 3], device: &Device) -> Given {
+    pub fn of(&self, indices: &[u64], shape: [usize; 3], device: &Device) -> ObservedNodes {
         let size = self.weights.len();
         let count = (self.values.len() / size) as u64;
         let sample = |&i: &u64| {
             let first = (i % count) as usize * size;
             self.values[first..first + size].iter().copied()
         };
-        Given {
+        ObservedNodes {
             values: field_batch(indices.iter().flat_map(sample).collect(), shape, device),
             weights: field_batch(self.weights.clone(), shape, device),
         }

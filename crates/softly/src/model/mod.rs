@@ -4,11 +4,14 @@ pub mod blueprint;
 pub mod edm2_file;
 pub mod event_file;
 mod held_out_nodes;
+mod knowledge;
+pub mod posterior;
 pub mod run_folder;
 pub mod snapshot;
 pub mod tensor_file;
 pub mod trained;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
@@ -87,6 +90,19 @@ impl Model {
             Body::Plain(denoiser) => denoiser.visit("", visit),
             Body::Soft(soft) => soft.base_mut().visit("", visit),
         }
+    }
+
+    /// Learned parameters of the constraint by name: a number, or one per node.
+    pub fn learned(&self) -> BTreeMap<String, Vec<f64>> {
+        let mut all = BTreeMap::new();
+        if let Some(constraint) = &self.constraint {
+            constraint.visit("", &mut |name, parameter| {
+                if let Some(value) = constraint.learned_value(name, &parameter.values()) {
+                    all.insert(name.to_string(), value.numbers().to_vec());
+                }
+            });
+        }
+        all
     }
 
     /// All estimates that training compares with the clean fields behind `x` `[N, C, H, W]`; one σ per sample.

@@ -1,12 +1,14 @@
 //! Trained models: loading them, changing their settings, drawing samples from them.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 use rayon::prelude::*;
 use softly_pde::waves::interpolate;
 
 use crate::data::dataset::Dataset;
+use crate::denoiser::external::Estimator;
 use crate::direction::config::{Scale, ScdConfig};
 use crate::error::{Error, Result};
 use crate::job::{Job, NOTHING_WRITTEN};
@@ -63,7 +65,17 @@ impl Trained {
     /// the unit gradient): not put on the model then, but there to be judged.
     pub fn load_to_judge(path: &Path, settings: &[String], device: &Device) -> Result<(Self, ScdConfig)> {
         let file = snapshot_file(path)?;
-        let mut snapshot = Snapshot::read(&file)?;
+        Self::to_judge(Snapshot::read(&file)?, file, settings, None, device)
+    }
+
+    /// The same of a snapshot, whose denoiser may be outside of softly; `file` names it in errors.
+    pub fn to_judge(
+        mut snapshot: Snapshot,
+        file: PathBuf,
+        settings: &[String],
+        outside: Option<&Arc<dyn Estimator>>,
+        device: &Device,
+    ) -> Result<(Self, ScdConfig)> {
         let config = &snapshot.blueprint.config;
         let trained = config.denoiser.scd.is_some();
         let unit = (!trained && config.constraint.is_some()).then(|| "denoiser.scd.scale=unit".to_string());
@@ -75,7 +87,7 @@ impl Trained {
         }
         let scd = if trained { config.denoiser.scd.clone() } else { config.denoiser.scd.take() };
         let scd = scd.unwrap_or_else(|| ScdConfig { scale: Scale::Unit, ..ScdConfig::default() });
-        Ok((Self::of(snapshot, file, device)?, scd))
+        Ok((Self::of(snapshot, file, outside, device)?, scd))
     }
 
     /// The same weights on a grid of other `size`, rows and columns, over the same domain; the trained grid if there is none. Networks
@@ -89,11 +101,17 @@ impl Trained {
         if let Some(size) = size {
             snapshot.resize(size)?;
         }
-        Self::of(snapshot, file, device)
+        Self::of(snapshot, file, None, device)
     }
 
-    fn of(snapshot: Snapshot, path: PathBuf, device: &Device) -> Result<Self> {
-        let model = snapshot.model(device, &path)?;
+    /// The model of a snapshot, whose denoiser may be outside of softly; `path` names it in errors.
+    pub fn of(
+        snapshot: Snapshot,
+        path: PathBuf,
+        outside: Option<&Arc<dyn Estimator>>,
+        device: &Device,
+    ) -> Result<Self> {
+        let model = snapshot.model_on(outside, device, &path)?;
         Ok(Self { path, blueprint: snapshot.blueprint, step: snapshot.step, model })
     }
 
@@ -109,6 +127,7 @@ impl Trained {
     ) -> Result<Vec<f64>> {
         let batch = draw.batch.clamp(1, draw.indices.len().max(1));
         self.check_memory(draw.indices.len(), batch)?;
+        let sampler = self.blueprint.config.sampler.fitted_to(self.model.target(), job.device);
         let observations = draw.observed.map(|data| self.observations(data)).transpose()?.flatten();
         let batches: Vec<Vec<f64>> = draw
             .indices
@@ -118,7 +137,6 @@ impl Trained {
                     return Vec::new();
                 }
                 let mut observer = Counted { observer: watch(indices.len()), job, samples: indices.len() as u64 };
-                let sampler = &self.blueprint.config.sampler;
                 let given = observations.as_ref().map(|all| all.of(indices, self.model.shape, job.device));
                 let target = Target { given: given.as_ref(), ..self.model.target() };
                 let samples = sampler.sample(target, draw.seed, indices, job.device, &mut observer);

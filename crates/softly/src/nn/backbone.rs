@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::nn::external::ExternalConfig;
 use crate::nn::mlp::{LevelMlpConfig, MlpConfig};
 use crate::nn::operator::OperatorConfig;
 use crate::nn::parameter::Parameters;
@@ -107,4 +108,6 @@ backbones! {
     Unet(UNetConfig);
     /// A neural operator: waves of fields are mixed, so that one network takes every resolution.
     Operator(OperatorConfig);
+    /// A denoiser outside of softly, such as a Python function: models below a soft constraint only.
+    External(ExternalConfig);
 }

@@ -1,6 +1,7 @@
 //! Networks: parameters, layers, their fused kernels, the optimiser.
 
 pub mod backbone;
+pub mod external;
 pub mod lanes;
 mod layers;
 pub mod mlp;

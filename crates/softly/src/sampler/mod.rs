@@ -1,5 +1,6 @@
 //! From noise to fields: noise levels, solvers of the probability-flow ODE, and guidance.
 
+pub mod fit;
 pub mod guidance;
 pub mod sigma_grid;
 pub mod solver;
@@ -14,8 +15,8 @@ use crate::denoiser::Denoiser;
 use crate::error::{Error, Result};
 use crate::noise::Noise;
 use crate::random::{Purpose, Stream};
-use crate::sampler::guidance::{Given, GuidanceConfig, Moment};
-use crate::sampler::sigma_grid::SigmaGrid;
+use crate::sampler::guidance::{GuidanceConfig, Moment, ObservedNodes};
+use crate::sampler::sigma_grid::{SigmaGrid, Spacing};
 use crate::sampler::solver::{SolverKind, Step};
 use crate::tensors::field_batch;
 
@@ -73,7 +74,7 @@ pub struct Target<'a> {
     /// The projection of estimates in the last steps.
     pub projection: Option<&'a dyn Projection>,
     /// Observations that guidance follows.
-    pub given: Option<&'a Given>,
+    pub given: Option<&'a ObservedNodes>,
     /// Shape of a sample, `[C, H, W]`.
     pub shape: [usize; 3],
 }
@@ -103,9 +104,17 @@ pub struct Sampler {
     pub sigma_min: f64,
     /// Largest noise level.
     pub sigma_max: f64,
-    /// Crowding of the levels at the low end.
+    /// How the levels are spaced.
+    pub spacing: Spacing,
+    /// Crowding of `karras` levels at the low end.
     pub rho: f64,
-    /// Noise put back while sampling.
+    /// `fitted` levels per unit of ln σ, up to a factor, at places even in ln σ from σmax to σmin. Without numbers they are
+    /// measured on the model when it is loaded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub density: Vec<f64>,
+    /// Noise put back in every step of a multistep solver: 0 is the probability-flow ODE, 1 the reverse SDE.
+    pub eta: f64,
+    /// Noise put back between the steps of other solvers.
     pub churn: Churn,
     /// Guidance by the constraint, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,20 +123,26 @@ pub struct Sampler {
 
 impl Default for Sampler {
     fn default() -> Self {
-        let SigmaGrid { steps, sigma_min, sigma_max, rho } = SigmaGrid::default();
-        Self { solver: SolverKind::Heun, steps, sigma_min, sigma_max, rho, churn: Churn::default(), guidance: None }
+        let SigmaGrid { steps, sigma_min, sigma_max, spacing, rho, density } = SigmaGrid::default();
+        let (solver, churn) = (SolverKind::Heun, Churn::default());
+        Self { solver, steps, sigma_min, sigma_max, spacing, rho, density, eta: 0.0, churn, guidance: None }
     }
 }
 
 impl Sampler {
     /// The noise levels, highest first, with a final 0.
     pub fn levels(&self) -> Vec<f64> {
-        self.solver.build(self.steps).levels(&self.grid())
+        self.solver.build(self.steps).levels(&self.sigma_grid())
     }
 
-    fn grid(&self) -> SigmaGrid {
-        let Self { steps, sigma_min, sigma_max, rho, .. } = *self;
-        SigmaGrid { steps, sigma_min, sigma_max, rho }
+    /// Denoiser calls of one sample.
+    pub fn calls(&self) -> usize {
+        self.solver.build(self.steps).calls(self.steps)
+    }
+
+    fn sigma_grid(&self) -> SigmaGrid {
+        let Self { steps, sigma_min, sigma_max, spacing, rho, .. } = *self;
+        SigmaGrid { steps, sigma_min, sigma_max, spacing, rho, density: self.density.clone() }
     }
 
     /// Refuses settings that cannot work.
@@ -141,11 +156,43 @@ impl Sampler {
         }
         within("sampler.churn.amount", self.churn.amount, 0.0..=f64::MAX, "a number ≥ 0")?;
         within("sampler.churn.noise", self.churn.noise, 0.0..=f64::MAX, "a number ≥ 0")?;
+        self.check_noise()?;
+        self.check_density()?;
+        let Churn { from, to, .. } = self.churn;
+        if !(from <= to) {
+            let problem = format!("expected from ≤ to, found {from} and {to}: no noise level is between them");
+            return Err(Error::input("sampler.churn", problem));
+        }
         if self.sigma_min >= self.sigma_max {
             let problem = format!("expected sigma_min < sigma_max, found {} and {}", self.sigma_min, self.sigma_max);
             return Err(Error::input("sampler.sigma_min", problem));
         }
         self.guidance.as_ref().map_or(Ok(()), |guidance| guidance.method().check())
+    }
+
+    /// Refuses noise that the solver cannot put back.
+    fn check_noise(&self) -> Result<()> {
+        within("sampler.eta", self.eta, 0.0..=f64::MAX, "a number ≥ 0")?;
+        let multistep = self.solver.build(self.steps).is_multistep();
+        if multistep && self.churn.amount > 0.0 {
+            let problem = format!("expected 0 with a multistep solver, found {}", self.churn.amount);
+            return Err(Error::input("sampler.churn.amount", problem).hint("these put noise back by `sampler.eta`"));
+        }
+        if !multistep && self.eta > 0.0 {
+            let problem = format!("expected 0 with a solver that is not multistep, found {}", self.eta);
+            return Err(Error::input("sampler.eta", problem)
+                .hint("use solver dpm-2m, dpm-3m or unipc, or `sampler.churn.amount`"));
+        }
+        Ok(())
+    }
+
+    fn check_density(&self) -> Result<()> {
+        let fits = self.density.iter().all(|d| d.is_finite() && *d > 0.0);
+        if self.density.is_empty() || fits && self.density.len() > 1 {
+            return Ok(());
+        }
+        let problem = format!("expected no or at least two positive numbers, found {:?}", self.density);
+        Err(Error::input("sampler.density", problem).hint("without numbers the density is measured on the model"))
     }
 
     /// Draws the samples with the given indices, `[N, C, H, W]`, in f64 where the device has it.
@@ -203,7 +250,7 @@ impl Sampler {
         observer: &mut dyn Observer,
     ) -> Tensor<4> {
         let mut solver = self.solver.build(self.steps);
-        let levels = solver.levels(&self.grid());
+        let levels = solver.levels(&self.sigma_grid());
         let n = latents.dims()[0];
         let mut x = solver.start(latents, levels[0]);
         for (i, pair) in levels.windows(2).enumerate() {
@@ -229,6 +276,7 @@ impl Sampler {
                 estimate: estimate.clone(),
                 sigma,
                 next,
+                eta: self.eta,
                 denoise: &denoise,
                 noise: &mut *noise,
             };

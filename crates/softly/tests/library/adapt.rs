@@ -199,7 +199,7 @@ fn measurements_before_adapting_are_reported_sample_by_sample() {
     let config = configured("darcy-demo", &[&settings[..], &[kalman]].concat());
     let (tally, device) = (Tally::default(), cpu());
     let job = Job::silent(&device).reporting_to(&tally);
-    Training::adapt_watched(&vanilla, Path::new("base"), &config, dataset(&config), &job).unwrap();
+    Training::adapt_watched(&vanilla, Path::new("base"), None, &config, dataset(&config), &job).unwrap();
     // 12 samples at 16 noise levels.
     assert_eq!([&tally.total, &tally.done].map(|n| n.load(Ordering::Relaxed)), [192, 192]);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use softly::job::Job;
 use softly::random::{Purpose, Stream};
 use softly::tensors::to_vec_f64;
-use softly::{Dataset, Draw, Fundps, Given, Guidance, GuidanceConfig, Moment, Norm, RunFolder, Trained};
+use softly::{Dataset, Draw, Fundps, Guidance, GuidanceConfig, Moment, Norm, ObservedNodes, RunFolder, Trained};
 
 use crate::common::denoisers::Shrink;
 use crate::common::{POINT, configured, cpu, field, new_training, normals, point_constraint, run_until};
@@ -25,7 +25,7 @@ fn both_terms_are_those_of_a_hand_calculation() {
     let constraint = point_constraint("3*x - 2*y + 0.5", Norm::L1Mean);
     let x: Vec<f64> = normals(11, 0, 12).iter().map(|x| 0.3 * x).collect();
     let (values, weights) = (normals(11, 1, 12), [7.0, 0.0]);
-    let given = Given { values: field(&values, POINT), weights: field(&weights, POINT) };
+    let given = ObservedNodes { values: field(&values, POINT), weights: field(&weights, POINT) };
     let lambda = 2.5;
     for (sigma, next) in [(3.0, 2.0), (0.8, 0.5), (0.1, 0.05)] {
         let g = gain(&denoiser, sigma, next);

@@ -36,7 +36,7 @@ pub struct Moment<'a> {
     /// The constraint to follow.
     pub constraint: &'a SoftConstraint,
     /// Observations of the batch, if there are any.
-    pub given: Option<&'a Given>,
+    pub given: Option<&'a ObservedNodes>,
     /// The state x, `[N, C, H, W]`.
     pub state: Tensor<4>,
     /// σ of the state.
@@ -55,14 +55,14 @@ pub struct Observing<'a> {
 }
 
 /// Observations of a batch in normalised units.
-pub struct Given {
+pub struct ObservedNodes {
     /// Observed values, anything elsewhere, `[N, C, H, W]`.
     pub values: Tensor<4>,
     /// Weight of each squared misfit, zero where nothing is observed, `[1, C, H, W]`.
     pub weights: Tensor<4>,
 }
 
-impl Given {
+impl ObservedNodes {
     /// Σ weight · (x̂ − y)² over all samples of `estimate` `[N, C, H, W]`.
     pub fn misfit(&self, estimate: Tensor<4>) -> Tensor<1> {
         let gap = estimate - self.values.clone();
