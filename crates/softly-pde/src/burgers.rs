@@ -45,8 +45,8 @@ pub enum BurgersError {
     },
 }
 
-/// The initial state `Σ_k √2 scale ((2πk)² + τ²)^(-γ/2) (a_k cos 2πkx̂ + b_k sin 2πkx̂)` with standard normals a and b, k from 1
-/// to `modes`, x̂ from 0 to 1 along the line.
+/// The initial state `Σ_k √2 scale ((2πk)² + τ²)^(-γ/2) (a_k cos 2πkx̂ + b_k sin 2πkx̂)` with standard normals a and b,
+/// k from 1 to `modes`, x̂ from 0 to 1 along the line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct InitialState {
     /// Smoothness γ.
@@ -60,7 +60,8 @@ pub struct InitialState {
 }
 
 impl InitialState {
-    /// A random state at `points` equal distances. The same random numbers give the same function for any number of points.
+    /// A random state at `points` equal distances. The same random numbers give the same function for any number of
+    /// points.
     pub fn sample(&self, points: usize, rng: &mut impl Rng) -> Vec<f64> {
         let mut spectrum = vec![Complex::default(); points];
         for k in 1..=self.modes {
@@ -77,8 +78,9 @@ impl InitialState {
     }
 }
 
-/// Solves Burgers' equation on a grid of time (rows) and a periodic line (columns): Fourier waves in space, of which the upper
-/// third is cut against aliasing, and Runge and Kutta's fourth-order steps with the exact decay by viscosity in time.
+/// Solves Burgers' equation on a grid of time (rows) and a periodic line (columns): Fourier waves in space, of which
+/// the upper third is cut against aliasing, and Runge and Kutta's fourth-order steps with the exact decay by viscosity
+/// in time.
 pub struct BurgersSolver {
     frames: usize,
     cols: usize,

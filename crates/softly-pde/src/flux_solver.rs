@@ -1,8 +1,8 @@
 //! `∇·(K ∇u) + f = 0` with `u = 0` on the boundary, by fluxes through the faces of cells: reference solver.
 //!
-//! The flux between neighbouring cells is K̄ (u' − u)/h with the arithmetic or harmonic mean K̄ of both; from a cell at the
-//! boundary to the zero outside, half a spacing away, it is 2 K u/h. The formula `divgrad(K, u) + f` with the scheme `zero`
-//! has this very discretisation.
+//! The flux between neighbouring cells is K̄ (u' − u)/h with the arithmetic or harmonic mean K̄ of both; from a cell at
+//! the boundary to the zero outside, half a spacing away, it is 2 K u/h. The formula `divgrad(K, u) + f` with the
+//! scheme `zero` has this very discretisation.
 
 use faer::Side;
 use faer::linalg::solvers::Solve;

@@ -4,11 +4,12 @@
 //! ε(x) = Σ a_pq z_pq φ_p(x̂) φ_q(ŷ) / s(x),   a_pq² ∝ (2ν/ℓ² + π²(P² + Q²))^(−ν−1),   s² = Σ a_pq² φ_p² φ_q²
 //! ```
 //!
-//! z are standard normals, φ the waves of [`crate::waves`] and P, Q their numbers of half waves along the axes. Away from the
-//! boundary the covariance is Matérn's of smoothness ν and length ℓ, in units of the sides of the domain: exp(−r/ℓ) for ν = ½.
-//! At the boundary slopes are free, and the division by s keeps the variance at 1 there too.
+//! z are standard normals, φ the waves of [`crate::waves`] and P, Q their numbers of half waves along the axes. Away
+//! from the boundary the covariance is Matérn's of smoothness ν and length ℓ, in units of the sides of the domain:
+//! exp(−r/ℓ) for ν = ½. At the boundary slopes are free, and the division by s keeps the variance at 1 there too.
 //!
-//! Normals are dealt to waves from the longest to the shortest, so a finer grid shows the same function with more detail.
+//! Normals are dealt to waves from the longest to the shortest, so a finer grid shows the same function with more
+//! detail.
 
 use std::f64::consts::PI;
 

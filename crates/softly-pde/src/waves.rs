@@ -32,8 +32,8 @@ pub fn half_waves(periodic: bool, p: usize) -> usize {
     if periodic { 2 * p.div_ceil(2) } else { p }
 }
 
-/// The values on the grid `to` of the waves through `field` `[rows, cols]` on the grid `from`: two grids of one domain with two
-/// points or more along each axis.
+/// The values on the grid `to` of the waves through `field` `[rows, cols]` on the grid `from`: two grids of one domain
+/// with two points or more along each axis.
 ///
 /// # Panics
 /// If the field does not have one value per point of its grid.

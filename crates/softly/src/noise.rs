@@ -1,8 +1,9 @@
 //! The noise ε of x = x0 + σ·ε: white, or a Gaussian random field.
 //!
-//! White noise is rougher the finer the grid: it has no limit, and a network that removes it knows one resolution. A random field
-//! is the same function on every grid that resolves it. Its pointwise variance is 1 as that of white noise, so EDM's weights, noise
-//! levels and preconditioning hold unchanged; with the covariance C of ε the flow dx/dσ = (x − D)/σ is −σ C ∇log p.
+//! White noise is rougher the finer the grid: it has no limit, and a network that removes it knows one resolution. A
+//! random field is the same function on every grid that resolves it. Its pointwise variance is 1 as that of white
+//! noise, so EDM's weights, noise levels and preconditioning hold unchanged; with the covariance C of ε the flow dx/dσ
+//! = (x − D)/σ is −σ C ∇log p.
 
 use std::sync::Arc;
 

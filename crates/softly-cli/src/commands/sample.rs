@@ -12,7 +12,8 @@ use crate::interrupt::catch_interrupt;
 use crate::output::{print, print_json};
 use crate::sampling::{draw, draw_refined, indices_of, load};
 
-/// Draws samples into the folder `out`; on the trained grid first if they are refined from the noise level `restart` on.
+/// Draws samples into the folder `out`; on the trained grid first if they are refined from the noise level `restart`
+/// on.
 pub fn run(sampling: &Sampling, seeds: Option<&str>, restart: Option<f64>, out: &Path, json: bool) -> Result<()> {
     let device = device::by_name(&sampling.compute.device)?;
     let mut trained = load(sampling, &device)?;

@@ -308,8 +308,8 @@ impl FieldStudy {
         cells
     }
 
-    /// FunDPS: a denoiser of functions in noise that is a random field, guided by observed nodes of the source and the residual, with
-    /// the weights that it publishes for the Helmholtz equation; and the same denoiser without guidance.
+    /// FunDPS: a denoiser of functions in noise that is a random field, guided by observed nodes of the source and the
+    /// residual, with the weights that it publishes for the Helmholtz equation; and the same denoiser without guidance.
     ///
     /// Its likelihood would be of data + σ_min·ε with another noise ε than that of all other rows, so it has none.
     fn fundps(&self, seed: u64) -> Cell {

@@ -19,8 +19,8 @@ pub trait Denoiser: Parameters + Send + Sync {
         None
     }
 
-    /// The noise that it removes. Samplers start from it, and measures add it to data; a denoiser around another one hands on the
-    /// other's.
+    /// The noise that it removes. Samplers start from it, and measures add it to data; a denoiser around another one
+    /// hands on the other's.
     fn noise(&self) -> Noise {
         Noise::White
     }

@@ -49,8 +49,9 @@ impl HeldOut<'_> {
     /// `measure(clean, noisy, σ)` of every batch of samples at every noise level of `sigmas`, by batch and level; `clean` and
     /// `noisy` `[N, C, H, W]`.
     ///
-    /// `kind` is the noise that the measured denoiser removes. The noise of sample i is fixed by (seed, i, position of the level) and thus the same for every model and every
-    /// measure. Batches run in parallel; progress is counted in samples × levels.
+    /// `kind` is the noise that the measured denoiser removes. The noise of sample i is fixed by (seed, i, position of
+    /// the level) and thus the same for every model and every measure. Batches run in parallel; progress is counted in
+    /// samples × levels.
     pub(crate) fn at_levels<T: Send>(
         &self,
         sigmas: &[f64],

@@ -14,8 +14,8 @@
 //! mass at the centre of noise that it does not know to be absent, by up to ½ nat per dimension.) It follows that
 //! numbers of different σmin cannot be compared: a flat direction of the data costs log2(σmin) + const bits.
 //!
-//! **Coloured noise.** With a noise of covariance C the sampler starts at N(0, σmax² C), whose density takes the place of the white
-//! one; the flow and its trace are the same.
+//! **Coloured noise.** With a noise of covariance C the sampler starts at N(0, σmax² C), whose density takes the place
+//! of the white one; the flow and its trace are the same.
 //!
 //! **DDPM.** The adjustment of the paper's appendix, x_t = x/√(1+σ²) as the network's input and the drift
 //! (x_t − √ᾱ x̂0)/√(1−ᾱ) = (x − x̂0)/σ, is what [`crate::denoiser::ddpm::Ddpm`] does to be a denoiser at all. What remains is that its

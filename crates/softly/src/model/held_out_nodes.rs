@@ -43,8 +43,8 @@ impl HeldOutNodes {
         Ok(Self { values: values.into_iter().map(f64::from).collect(), weights })
     }
 
-    /// The observations of samples `indices` of `shape` `[C, H, W]`: sample i is compared with held-out sample i, counted anew after
-    /// the last one.
+    /// The observations of samples `indices` of `shape` `[C, H, W]`: sample i is compared with held-out sample i,
+    /// counted anew after the last one.
     pub fn of(&self, indices: &[u64], shape: [usize; 3], device: &Device) -> ObservedNodes {
         let size = self.weights.len();
         let count = (self.values.len() / size) as u64;

@@ -90,8 +90,8 @@ impl Trained {
         Ok((Self::of(snapshot, file, outside, device)?, scd))
     }
 
-    /// The same weights on a grid of other `size`, rows and columns, over the same domain; the trained grid if there is none. Networks
-    /// that belong to their grid are refused.
+    /// The same weights on a grid of other `size`, rows and columns, over the same domain; the trained grid if there is
+    /// none. Networks that belong to their grid are refused.
     pub fn load_on(path: &Path, settings: &[String], size: Option<[usize; 2]>, device: &Device) -> Result<Self> {
         let file = snapshot_file(path)?;
         let mut snapshot = Snapshot::read(&file)?;
@@ -153,8 +153,9 @@ impl Trained {
         Ok(samples)
     }
 
-    /// Samples of `coarse`, the same model on another grid, drawn again here: interpolated by waves, mixed with noise of level `sigma`
-    /// and denoised; physical units, `[N, C, H, W]` row-major. Progress is counted in samples × steps of both.
+    /// Samples of `coarse`, the same model on another grid, drawn again here: interpolated by waves, mixed with noise
+    /// of level `sigma` and denoised; physical units, `[N, C, H, W]` row-major. Progress is counted in samples × steps
+    /// of both.
     pub fn refine(&self, coarse: &Self, sigma: f64, draw: &Draw<'_>, job: &Job<'_>) -> Result<Vec<f64>> {
         let sampler = Sampler { sigma_max: sigma, ..self.blueprint.config.sampler.clone() };
         sampler.check()?;

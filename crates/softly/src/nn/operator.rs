@@ -7,9 +7,9 @@
 //! ```
 //!
 //! W₁, W₂ act on the channels at single points, W_pq on the channels of a wave; the waves φ are those of
-//! [`softly_pde::waves`] and the integrals are sums over points with the weights of the grid, exact for waves that it resolves.
-//! No weight belongs to a grid, so the network is one map of functions at any resolution. Sums ⊕ and weights preserve
-//! magnitudes as in [`crate::nn::unet`].
+//! [`softly_pde::waves`] and the integrals are sums over points with the weights of the grid, exact for waves that it
+//! resolves. No weight belongs to a grid, so the network is one map of functions at any resolution. Sums ⊕ and weights
+//! preserve magnitudes as in [`crate::nn::unet`].
 
 use burn::tensor::{Device, Tensor, TensorData};
 use schemars::JsonSchema;
@@ -104,7 +104,8 @@ impl Basis {
         }
     }
 
-    /// Sums over the last axis: `x [A, B, n]`, `matrix [m, n]` → `[A, m, B]`, the new axis moved to the front of the other.
+    /// Sums over the last axis: `x [A, B, n]`, `matrix [m, n]` → `[A, m, B]`, the new axis moved to the front of the
+    /// other.
     fn apply(matrix: &Tensor<2>, x: Tensor<3>) -> Tensor<3> {
         let ([a, b, n], m) = (x.dims(), matrix.dims()[0]);
         let zero = Tensor::zeros([m], &matrix.device());

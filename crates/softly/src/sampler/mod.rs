@@ -220,7 +220,8 @@ impl Sampler {
         self.sample_from(latents, target, &mut || noise.draw(), observer)
     }
 
-    /// Draws samples again from `estimates` `[N, C, H, W]`: noise of the sampler's highest level is put on them and removed.
+    /// Draws samples again from `estimates` `[N, C, H, W]`: noise of the sampler's highest level is put on them and
+    /// removed.
     ///
     /// Sample i depends on (seed, i) and its estimate alone, not on the others in the batch.
     pub fn sample_again(
@@ -241,7 +242,8 @@ impl Sampler {
         self.sample_from(latents, target, &mut || noise.draw(), observer)
     }
 
-    /// The samples that grow from given `latents` `[N, C, H, W]`, noise of unit variance; `noise` draws more of it when needed.
+    /// The samples that grow from given `latents` `[N, C, H, W]`, noise of unit variance; `noise` draws more of it when
+    /// needed.
     pub fn sample_from(
         &self,
         latents: Tensor<4>,

@@ -1,4 +1,5 @@
-//! Noise that is a random field: samplers, likelihoods and losses of Gaussian data in it, in closed form, and its promises.
+//! Noise that is a random field: samplers, likelihoods and losses of Gaussian data in it, in closed form, and its
+//! promises.
 
 use std::f64::consts::{E, LN_2, TAU};
 
@@ -105,7 +106,8 @@ fn heun_follows_the_exact_flow_from_coloured_noise() {
             let gaps: Vec<f64> = coloured.noise.whiten(x).iter().zip(exact).map(|(y, e)| (y - e).abs()).collect();
             gaps
         });
-        // The last step, from σ = 0.002 to 0, is Euler's: directions of that width stay where they are. The last ten are wide.
+        // The last step, from σ = 0.002 to 0, is Euler's: directions of that width stay where they are. The last ten
+        // are wide.
         let gaps: Vec<f64> = gaps.collect();
         let wide = gaps.chunks(SIZE).flat_map(|gaps| &gaps[30..]).fold(0.0_f64, |max, gap| max.max(*gap));
         let all = gaps.iter().fold(0.0_f64, |max, gap| max.max(*gap));

@@ -96,8 +96,8 @@ fn references_find_no_fault_in_the_data() {
 
 #[test]
 fn the_published_data_have_these_moments() {
-    // DiffusionPDE's Darcy flow: mean and standard deviation of u are 5.69e-3 and 3.79e-3, of a 7.5 and 4.5; Poisson's 0.292 of a
-    // and 4.17e-3 of u.
+    // DiffusionPDE's Darcy flow: mean and standard deviation of u are 5.69e-3 and 3.79e-3, of a 7.5 and 4.5; Poisson's
+    // 0.292 of a and 4.17e-3 of u.
     for (text, a, u) in [
         ("kind = 'darcy-threshold'\nsize = 32", [7.5, 4.5], [5.69e-3, 3.79e-3]),
         ("kind = 'poisson'\nsize = 32", [0.0, 0.292], [0.0, 4.17e-3]),

@@ -1,4 +1,5 @@
-//! Burgers' equation in space and time: `u(t, x)` with u_t + u u_x = ν u_xx on a periodic line, from a random initial state.
+//! Burgers' equation in space and time: `u(t, x)` with u_t + u u_x = ν u_xx on a periodic line, from a random initial
+//! state.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +23,8 @@ use crate::random::Stream;
 /// Least frames and points: as many as the widest stencil of the equation takes.
 const LEAST: usize = 8;
 
-/// `u(t, x)` with `u_t + u u_x = ν u_xx` for t from 0 to 1 on a periodic line of length 1; the initial state is the Gaussian
-/// field `Σ √2 scale ((2πk)² + τ²)^(−γ/2) (a cos 2πkx + b sin 2πkx)`.
+/// `u(t, x)` with `u_t + u u_x = ν u_xx` for t from 0 to 1 on a periodic line of length 1; the initial state is the
+/// Gaussian field `Σ √2 scale ((2πk)² + τ²)^(−γ/2) (a cos 2πkx + b sin 2πkx)`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Burgers {

@@ -1,7 +1,8 @@
-//! Darcy flow through two materials: coefficient `a` and solution `u` with ∇·(a∇u) + f = 0 on the unit square, u = 0 on its border.
+//! Darcy flow through two materials: coefficient `a` and solution `u` with ∇·(a∇u) + f = 0 on the unit square, u = 0 on
+//! its border.
 //!
-//! a takes one of two values, by the sign of a Gaussian field of cosines. The points are cells, and the equation is a balance of fluxes
-//! through their faces, which holds across the jumps of a.
+//! a takes one of two values, by the sign of a Gaussian field of cosines. The points are cells, and the equation is a
+//! balance of fluxes through their faces, which holds across the jumps of a.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +34,8 @@ const SOLUTION: usize = 1;
 /// Sampled coefficients below this fraction of the smaller material's are lifted to it.
 const COEFFICIENT_FLOOR: f64 = 0.1;
 
-/// Coefficient `a` and solution `u` with `∇·(a∇u) + f = 0` on cells of the unit square, `u = 0` on its border; `a` is `high`
-/// where a Gaussian field of cosines is at least 0 and `low` elsewhere.
+/// Coefficient `a` and solution `u` with `∇·(a∇u) + f = 0` on cells of the unit square, `u = 0` on its border; `a` is
+/// `high` where a Gaussian field of cosines is at least 0 and `low` elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DarcyThreshold {

@@ -12,7 +12,8 @@ use crate::data::generator::helmholtz::{Helmholtz, alpha, tau};
 use crate::data::generator::{FieldSpec, Generator, Recipe, Reference, Size};
 use crate::error::Result;
 
-/// Source `a` and solution `u` with `∇²u = a` on the unit square, `u = 0` on its border, `a` a Gaussian field of cosines.
+/// Source `a` and solution `u` with `∇²u = a` on the unit square, `u = 0` on its border, `a` a Gaussian field of
+/// cosines.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Poisson {

@@ -1,10 +1,12 @@
-//! FunDPS: two terms, the misfit at observed nodes and the residual, differentiated through both network calls of Heun's step.
+//! FunDPS: two terms, the misfit at observed nodes and the residual, differentiated through both network calls of
+//! Heun's step.
 //!
 //! ```text
 //! x ← x' − ∇ₓ [ w(σ) Σ_f λ_f mean (x̂_f − y_f)² + v(σ) λ mean Huber(R(x̂)) ],   x̂ = D(x + (σ' − σ)(x − D(x; σ))/σ; σ')
 //! ```
 //!
-//! Means are over observed nodes (normalised units) and over the nodes of the equation (physical units); Huber(r) is r²/2 up to
+//! Means are over observed nodes (normalised units) and over the nodes of the equation (physical units); Huber(r) is
+//! r²/2 up to
 //! |r| = 1 and |r| − ½ beyond. w = 1 and v = 0 for σ > 1, both are σ below, and the last step is not guided.
 
 use std::collections::BTreeMap;
@@ -21,8 +23,8 @@ use crate::sampler::guidance::{Guidance, Moment, Observing};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fundps {
-    /// Weight λ_f of the misfit of each observed field. Sample i is compared with held-out sample i; without any the residual
-    /// alone guides.
+    /// Weight λ_f of the misfit of each observed field. Sample i is compared with held-out sample i; without any the
+    /// residual alone guides.
     #[serde(default)]
     pub observe: BTreeMap<String, f64>,
     /// Share of the nodes of a field that are observed, the same ones in all samples.
