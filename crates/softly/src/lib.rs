@@ -22,6 +22,7 @@ pub mod files;
 pub mod job;
 mod memory;
 pub mod npy;
+pub mod profile;
 pub mod random;
 pub mod statistics;
 pub mod tensors;

@@ -19,7 +19,10 @@ use crate::direction::Direction;
 use crate::direction::compliance::Compliance;
 use crate::direction::config::{GammaInput, ScdConfig};
 use crate::job::{Reporter, Silent};
+use crate::nn::lanes::by_ranges;
+use crate::nn::ops::fused;
 use crate::nn::parameter::{Parameters, Visitor};
+use crate::profile::{self, Part};
 use crate::sampler::Projection;
 use crate::soft::gamma::Gamma;
 use crate::tensors::per_sample;
@@ -68,11 +71,11 @@ impl SoftlyConstrained {
         }
         let below = if self.config.detach_base { base.clone().detach() } else { base.clone() };
         let [c, h, w] = self.gamma.outputs;
-        let gamma = self.gamma_at(&x, &below, sigma, &coefficients).cast(x.dtype());
+        let gamma = profile::part(Part::Gamma, || self.gamma_at(&x, &below, sigma, &coefficients)).cast(x.dtype());
         let mut estimate = below.clone();
         for (i, direction) in self.directions.iter().enumerate() {
             let weight = gamma.clone().narrow(1, i * c * h * w, c * h * w).reshape([sigma.len(), c, h, w]);
-            let correction = direction.correction(&below, sigma, &coefficients);
+            let correction = profile::part(Part::Directions, || direction.correction(&below, sigma, &coefficients));
             let correction = if self.config.detach { correction.detach() } else { correction };
             estimate = estimate + weight * correction;
         }
@@ -170,8 +173,16 @@ impl Parameters for SoftlyConstrained {
 }
 
 impl Denoiser for SoftlyConstrained {
+    /// Fields go through network and directions in ranges of a batch side by side; what is differentiated stays in one piece.
     fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
-        self.estimates(x, sigma).estimate
+        let [_, _, h, w] = x.dims();
+        if x.is_autodiff() || h * w == 1 || !fused(&x) {
+            return self.estimates(x, sigma).estimate;
+        }
+        by_ranges(sigma.len(), |range| {
+            let part = x.clone().narrow(0, range.start, range.len());
+            self.estimates(part, &sigma[range]).estimate
+        })
     }
 
     fn log_variance(&self, sigma: &[f64]) -> Option<Tensor<1>> {
