@@ -101,7 +101,9 @@ pub fn away<T>(work: impl FnOnce() -> T) -> T {
 
 /// Runs `work` while times are added up: its result, and the seconds of all parts. One profile at a time.
 pub fn profiled<T>(work: impl FnOnce() -> T) -> (T, Vec<(Part, f64)>) {
-    NANOSECONDS.iter().for_each(|sum| sum.store(0, Ordering::Relaxed));
+    for sum in &NANOSECONDS {
+        sum.store(0, Ordering::Relaxed);
+    }
     ON.store(true, Ordering::Relaxed);
     let result = part(Part::Other, work);
     ON.store(false, Ordering::Relaxed);

@@ -47,7 +47,9 @@ pub(crate) fn side_by_side<T: Send, R: Send>(tasks: Vec<T>, work: impl Fn(T) -> 
     let results: Vec<(Vec<R>, Duration)> =
         profile::away(|| lanes.par_iter().zip(shares).with_max_len(1).map(in_lane).collect());
     let all = start.elapsed();
-    results.iter().for_each(|(_, busy)| profile::add(Part::Waiting, all.saturating_sub(*busy)));
+    for (_, busy) in &results {
+        profile::add(Part::Waiting, all.saturating_sub(*busy));
+    }
     results.into_iter().flat_map(|(results, _)| results).collect()
 }
 
