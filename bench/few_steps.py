@@ -51,7 +51,7 @@ def measure(args, run, setting, settings, folder):
     """Metrics and arrays of the samples of `run` with a solver, a grid and a number of steps."""
     solver, grid, steps = setting
     tilted = ["--set", f"sampler.density={TILTED}"] if grid == "tilted" else []
-    flags = ["--solver", solver, "--grid", "fitted" if tilted else grid, "--steps", steps, "--count", args.count, *tilted]
+    flags = ["--solver", solver, "--spacing", "fitted" if tilted else grid, "--steps", steps, "--count", args.count, *tilted]
     flags += [flag for text in settings for flag in ("--set", text)]
     start = time.monotonic()
     drawn = softly(args, "sample", run, *flags, "--out", folder)

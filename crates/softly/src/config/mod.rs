@@ -4,6 +4,7 @@ pub mod layers;
 pub(crate) mod paths;
 pub mod presets;
 pub mod reference;
+pub mod source;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,8 +18,10 @@ use crate::error::{Error, Result};
 use crate::nn::backbone::BackboneConfig;
 use crate::nn::mlp::MlpConfig;
 use crate::nn::optimizer::{Adam, Ema, Schedule};
+use crate::noise::NoiseConfig;
 use crate::objective::Objective;
 use crate::objective::noise::NoiseDist;
+use crate::observe::conditioning::Conditioning;
 use crate::sampler::Sampler;
 use crate::sampler::solver::SolverKind;
 
@@ -28,12 +31,18 @@ use crate::sampler::solver::SolverKind;
 pub struct Config {
     /// Where the data come from.
     pub data: DataConfig,
+    /// The noise that data are mixed with.
+    #[serde(skip_serializing_if = "NoiseConfig::is_white")]
+    pub noise: NoiseConfig,
     /// The network and what is put on top of it.
     pub denoiser: DenoiserConfig,
     /// What training minimises.
     pub objective: Objective,
     /// How samples are drawn.
     pub sampler: Sampler,
+    /// How samples are conditioned on measurements (`--observe`).
+    #[serde(skip_serializing_if = "is_default")]
+    pub conditioning: Conditioning,
     /// How training proceeds.
     pub train: TrainConfig,
     /// The constraint that the method is given; it may be wrong.
@@ -52,15 +61,21 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             data: DataConfig::default(),
+            noise: NoiseConfig::default(),
             denoiser: DenoiserConfig::default(),
             objective: Objective::default(),
             sampler: Sampler::default(),
+            conditioning: Conditioning::default(),
             train: TrainConfig::default(),
             constraint: None,
             truth: None,
             methods: Table::new(),
         }
     }
+}
+
+fn is_default(conditioning: &Conditioning) -> bool {
+    *conditioning == Conditioning::default()
 }
 
 /// The denoiser.
@@ -186,10 +201,12 @@ impl Config {
     /// Refuses settings that cannot work, whatever the data.
     pub fn check(&self) -> Result<()> {
         self.data.check()?;
+        self.noise.check()?;
         self.denoiser.backbone.get().check()?;
         self.check_precondition()?;
         self.objective.check()?;
         self.sampler.check()?;
+        self.conditioning.method().check()?;
         if let (Some(levels), SolverKind::Ancestral) = (self.ddpm_levels(), self.sampler.solver)
             && levels != self.sampler.steps
         {

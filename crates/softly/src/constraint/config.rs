@@ -136,6 +136,11 @@ impl ParameterConfig {
     }
 }
 
+/// A constraint as the table `[constraint]` of a configuration file.
+pub fn constraint_toml(constraint: &ConstraintConfig) -> String {
+    toml::to_string(&BTreeMap::from([("constraint", constraint)])).expect("a constraint is valid TOML")
+}
+
 impl ConstraintConfig {
     /// The formulas with their regions.
     pub fn residuals(&self) -> Vec<ResidualConfig> {
@@ -323,7 +328,8 @@ impl ParameterConfig {
                 }
                 Ok(Some(Source::learned_field(SmoothField::new(grid, *learn, *length, *size))))
             }
-            Self::Number(_) | Self::Formula(_) | Self::File { .. } => Ok(None),
+            Self::Number(number) => finite(&[*number]).map(|()| None),
+            Self::Formula(_) | Self::File { .. } => Ok(None),
         }
     }
 }

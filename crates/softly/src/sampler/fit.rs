@@ -7,7 +7,7 @@ use burn::tensor::Device;
 
 use crate::random::{Purpose, Stream};
 use crate::sampler::sigma_grid::Spacing;
-use crate::sampler::{Sampler, Target, Unobserved};
+use crate::sampler::{BatchNoise, Sampler, Target, Unobserved};
 use crate::tensors::{field_batch, to_vec_f64};
 
 /// Samples of the search.
@@ -25,7 +25,7 @@ impl Sampler {
     /// The sampler with a density of its levels, measured on `target` if levels are to be fitted and no density is given.
     #[must_use]
     pub fn fitted_to(&self, target: Target<'_>, device: &Device) -> Self {
-        if self.grid != Spacing::Fitted || !self.density.is_empty() {
+        if self.spacing != Spacing::Fitted || !self.density.is_empty() {
             return self.clone();
         }
         Self { density: Search::new(self, target, device).density(), ..self.clone() }
@@ -43,7 +43,7 @@ struct Search<'a> {
     sampler: Sampler,
     target: Target<'a>,
     device: &'a Device,
-    /// Normal numbers `[SAMPLES, C, H, W]`.
+    /// Noise of unit variance, `[SAMPLES, C, H, W]`.
     latents: Vec<f64>,
     /// Values and second differences of the samples of many steps.
     reference: [Vec<f64>; 2],
@@ -52,7 +52,8 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(sampler: &Sampler, target: Target<'a>, device: &'a Device) -> Self {
         let size = target.shape.iter().product();
-        let latents = (0..SAMPLES).flat_map(|i| Stream::new(0, Purpose::Metric, i).normals(size)).collect();
+        let kind = target.denoiser.noise();
+        let latents = (0..SAMPLES).flat_map(|i| kind.draw(&mut Stream::new(0, Purpose::Metric, i), size)).collect();
         let sampler = Sampler { eta: 0.0, ..sampler.clone() };
         let fine = Sampler { steps: FINER * sampler.steps, ..sampler.clone() };
         let search = Self { sampler, target, device, latents, reference: [Vec::new(), Vec::new()] };
@@ -62,13 +63,10 @@ impl<'a> Search<'a> {
     /// Values and second differences of the samples of `sampler`.
     fn run(&self, sampler: &Sampler) -> [Vec<f64>; 2] {
         let latents = field_batch(self.latents.clone(), self.target.shape, self.device);
-        let mut streams: Vec<Stream> = (0..SAMPLES).map(|i| Stream::new(1, Purpose::Metric, i)).collect();
-        let size = self.target.shape.iter().product();
-        let mut noise = || {
-            let numbers = streams.iter_mut().flat_map(|stream| stream.normals(size)).collect();
-            field_batch(numbers, self.target.shape, self.device)
-        };
-        let values = to_vec_f64(sampler.sample_from(latents, self.target, &mut noise, &mut Unobserved));
+        let streams = (0..SAMPLES).map(|i| Stream::new(1, Purpose::Metric, i)).collect();
+        let kind = self.target.denoiser.noise();
+        let mut noise = BatchNoise { streams, kind, shape: self.target.shape, device: self.device };
+        let values = to_vec_f64(sampler.sample_from(latents, self.target, &mut || noise.draw(), &mut Unobserved));
         let differences = second_differences(&values, self.target.shape);
         [values, differences]
     }

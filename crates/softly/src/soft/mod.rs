@@ -22,6 +22,7 @@ use crate::job::{Reporter, Silent};
 use crate::nn::lanes::by_ranges;
 use crate::nn::ops::fused;
 use crate::nn::parameter::{Parameters, Visitor};
+use crate::noise::Noise;
 use crate::profile::{self, Part};
 use crate::sampler::Projection;
 use crate::soft::gamma::Gamma;
@@ -37,6 +38,7 @@ pub struct SoftlyConstrained {
     gamma: Gamma,
     config: ScdConfig,
     sigma_data: f64,
+    side_by_side: bool,
 }
 
 impl SoftlyConstrained {
@@ -49,7 +51,13 @@ impl SoftlyConstrained {
         config: ScdConfig,
         sigma_data: f64,
     ) -> Self {
-        Self { base, constraint, directions, gamma, config, sigma_data }
+        Self { base, constraint, directions, gamma, config, sigma_data, side_by_side: false }
+    }
+
+    /// Whether parts of a batch go through base and directions side by side, each on a thread of its own.
+    #[must_use]
+    pub fn side_by_side(self, side_by_side: bool) -> Self {
+        Self { side_by_side, ..self }
     }
 
     /// D₀, the denoiser below the constraint.
@@ -155,6 +163,10 @@ impl Denoiser for Watched<'_> {
     fn log_variance(&self, sigma: &[f64]) -> Option<Tensor<1>> {
         self.denoiser.log_variance(sigma)
     }
+
+    fn noise(&self) -> Noise {
+        self.denoiser.noise()
+    }
 }
 
 impl Parameters for Watched<'_> {
@@ -173,10 +185,9 @@ impl Parameters for SoftlyConstrained {
 }
 
 impl Denoiser for SoftlyConstrained {
-    /// Fields go through network and directions in ranges of a batch side by side; what is differentiated stays in one piece.
+    /// What is differentiated stays in one piece.
     fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
-        let [_, _, h, w] = x.dims();
-        if x.is_autodiff() || h * w == 1 || !fused(&x) {
+        if !self.side_by_side || x.is_autodiff() || !fused(&x) {
             return self.estimates(x, sigma).estimate;
         }
         by_ranges(sigma.len(), |range| {
@@ -187,6 +198,10 @@ impl Denoiser for SoftlyConstrained {
 
     fn log_variance(&self, sigma: &[f64]) -> Option<Tensor<1>> {
         self.base.log_variance(sigma)
+    }
+
+    fn noise(&self) -> Noise {
+        self.base.noise()
     }
 }
 

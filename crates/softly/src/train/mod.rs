@@ -9,6 +9,7 @@ pub mod starter;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use rayon::prelude::*;
@@ -17,13 +18,15 @@ use softly_pde::algebra::Value;
 
 use crate::config::Config;
 use crate::data::dataset::Dataset;
+use crate::denoiser::Denoiser;
+use crate::denoiser::external::Estimator;
 use crate::direction::compliance::Compliance;
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::memory;
 use crate::model::Model;
 use crate::model::blueprint::Blueprint;
-use crate::model::run_folder::Metrics;
+use crate::model::run_folder::{Metrics, chained};
 use crate::model::snapshot::Snapshot;
 use crate::nn::lanes::side_by_side;
 use crate::nn::optimizer::{GradientList, Optimizer, Slot};
@@ -60,6 +63,8 @@ pub struct Training {
     device: Device,
     order: Order,
     sums: Sums,
+    /// Fingerprint of the lines of metrics so far.
+    history: String,
 }
 
 /// A part of a batch.
@@ -176,10 +181,16 @@ impl Training {
         let blueprint = Blueprint::new(config, &dataset)?;
         let model = blueprint.build(&device.clone().autodiff())?;
         check_memory(&blueprint)?;
-        Self::of(blueprint, model, dataset, &Job::silent(device))
+        Self::of(blueprint, model, None, dataset, &Job::silent(device))
     }
 
-    fn of(blueprint: Blueprint, mut model: Model, dataset: Dataset, job: &Job<'_>) -> Result<Self> {
+    fn of(
+        blueprint: Blueprint,
+        mut model: Model,
+        outside: Option<&Arc<dyn Estimator>>,
+        dataset: Dataset,
+        job: &Job<'_>,
+    ) -> Result<Self> {
         let device = job.device;
         let train = &blueprint.config.train;
         let shares = train.shares.unwrap_or(1);
@@ -196,27 +207,30 @@ impl Training {
             soft.measure_watched(&dataset, &blueprint.data.units, job.reporter);
         }
         let twin = |_| {
-            let mut twin = blueprint.build(&device.clone().autodiff())?;
+            let mut twin = blueprint.build_on(outside, &device.clone().autodiff())?;
             twin.copy_weights(&mut model);
             Ok(twin)
         };
         let twins = (1..shares).map(twin).collect::<Result<_>>()?;
         let optimizer = Optimizer::new(&mut model);
         let device = device.clone();
-        Ok(Self { blueprint, model, twins, optimizer, dataset, device, order: Order::default(), sums: Sums::default() })
+        let (order, sums, history) = (Order::default(), Sums::default(), String::new());
+        Ok(Self { blueprint, model, twins, optimizer, dataset, device, order, sums, history })
     }
 
     /// Starts a training of the soft constraint alone, on top of the frozen denoiser of `base`; `location` names it in errors.
     ///
     /// The frozen denoiser runs untracked, so a step costs little more than one evaluation of it.
     pub fn adapt(base: &Snapshot, location: &Path, config: &Config, dataset: Dataset, device: &Device) -> Result<Self> {
-        Self::adapt_watched(base, location, config, dataset, &Job::silent(device))
+        Self::adapt_watched(base, location, None, config, dataset, &Job::silent(device))
     }
 
-    /// The same while `job`'s reporter hears of the measurements that come first, sample by sample.
+    /// The same while `job`'s reporter hears of the measurements that come first, sample by sample. The frozen denoiser may be
+    /// outside of softly.
     pub fn adapt_watched(
         base: &Snapshot,
         location: &Path,
+        outside: Option<&Arc<dyn Estimator>>,
         config: &Config,
         dataset: Dataset,
         job: &Job<'_>,
@@ -224,9 +238,9 @@ impl Training {
         dataset.check()?;
         check_compliance(config)?;
         let blueprint = Blueprint::adapted(&base.blueprint, config, &dataset)?;
-        let mut model = blueprint.build(&job.device.clone().autodiff())?;
+        let mut model = blueprint.build_on(outside, &job.device.clone().autodiff())?;
         base.freeze_into(&mut model, location)?;
-        let training = Self::of(blueprint, model, dataset, job)?;
+        let training = Self::of(blueprint, model, outside, dataset, job)?;
         if !training.optimizer.slots.iter().any(|slot| slot.trainable) {
             return Err(
                 Error::input("denoiser.scd.constant", "constant weights leave nothing to train").hint("leave them out")
@@ -258,7 +272,11 @@ impl Training {
         self.sums.replaced += report.replaced;
         let done = self.optimizer.step;
         let due = done.is_multiple_of(train.log_every) || done == train.iterations;
-        Ok(due.then(|| self.line(rate)))
+        let line = due.then(|| self.line(rate));
+        if let Some(line) = &line {
+            self.history = chained(&self.history, &line.line());
+        }
+        Ok(line)
     }
 
     /// The numbers of the loss and its gradients at the weights as they are, for the batch of the next step.
@@ -266,12 +284,17 @@ impl Training {
         let config = &self.blueprint.config;
         let (train, step) = (&config.train, self.optimizer.step);
         let (order, dataset, units) = (&mut self.order, &self.dataset, &self.blueprint.data.units);
+        let kind = self.model.noise();
         let (clean, sigma, noise) = profile::part(Part::Copies, || {
+            let sample_len = dataset.sample_len();
             let indices = order.batch(step, train.batch, dataset.train_count(), train.seed);
-            let clean = Dataset::batch(&dataset.train, &indices, dataset.sample_len(), dataset.grid.len(), units);
+            let clean = Dataset::batch(&dataset.train, &indices, sample_len, dataset.grid.len(), units);
             let mut stream = Stream::new(train.seed, Purpose::TrainNoise, step);
             let sigma = config.objective.noise.sample(train.batch, &mut stream);
-            let noise: Vec<f32> = (0..clean.len()).map(|_| stream.normal() as f32).collect();
+            let mut noise = Vec::with_capacity(clean.len());
+            for _ in 0..train.batch {
+                noise.extend(kind.draw(&mut stream, sample_len).into_iter().map(|value| value as f32));
+            }
             (clean, sigma, noise)
         });
         let shares = Share::cut(&clean, &noise, &sigma, 1 + self.twins.len(), self.model.shape);

@@ -19,7 +19,7 @@ const MIXTURE: Mixture =
 
 /// A sampler over levels that are even in ln σ.
 fn even(solver: SolverKind, steps: usize, [sigma_max, sigma_min]: [f64; 2]) -> Sampler {
-    Sampler { solver, steps, sigma_max, sigma_min, grid: Spacing::LogUniform, ..Sampler::default() }
+    Sampler { solver, steps, sigma_max, sigma_min, spacing: Spacing::LogUniform, ..Sampler::default() }
 }
 
 /// Keeps the state at σmin.
@@ -206,9 +206,9 @@ fn noise_that_a_solver_cannot_put_back_is_refused() {
 #[test]
 fn fitted_levels_end_closer_than_even_ones() {
     let data = Gaussian::field();
-    let even = Sampler { solver: SolverKind::UniPc, steps: 10, grid: Spacing::LogUniform, ..Sampler::default() };
+    let even = Sampler { solver: SolverKind::UniPc, steps: 10, spacing: Spacing::LogUniform, ..Sampler::default() };
     let target = Target::plain(&data, data.shape);
-    let fitted = Sampler { grid: Spacing::Fitted, ..even.clone() }.fitted_to(target, &cpu());
+    let fitted = Sampler { spacing: Spacing::Fitted, ..even.clone() }.fitted_to(target, &cpu());
     assert_eq!(fitted.levels().len(), 11);
     let ends = |sampler: &Sampler| to_vec_f64(sampler.sample(target, 7, &[0, 1, 2, 3], &cpu(), &mut Unobserved));
     let exact = ends(&Sampler { steps: 2000, ..even.clone() });

@@ -36,7 +36,7 @@ pub struct Step<'a> {
     pub eta: f64,
     /// The estimate at another state and noise level.
     pub denoise: &'a dyn Fn(Tensor<4>, f64) -> Tensor<4>,
-    /// Fresh standard normal noise, `[N, C, H, W]`.
+    /// Fresh noise of unit variance, `[N, C, H, W]`.
     pub noise: &'a mut dyn FnMut() -> Tensor<4>,
 }
 
@@ -48,7 +48,7 @@ pub trait Solver {
         grid.levels()
     }
 
-    /// The first state from standard normal `latents` `[N, C, H, W]` at the highest level `sigma`.
+    /// The first state from `latents` `[N, C, H, W]`, noise of unit variance, at the highest level `sigma`.
     fn start(&self, latents: Tensor<4>, sigma: f64) -> Tensor<4> {
         latents * sigma
     }
