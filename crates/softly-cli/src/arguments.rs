@@ -260,6 +260,7 @@ Examples:
 Examples:
   softly bench train-step --preset circle-paper --method scd --threads 1
   softly bench denoise --preset darcy-paper --batch 4 --json
+  softly bench sample --preset darcy-demo --method adapt --profile   where does the time go?
   softly bench train-step --preset circle-demo --rounds 1000   does memory grow?
 The data are random plane waves of the preset's shape; nothing is generated or written.")]
     Bench(Bench),
@@ -436,6 +437,9 @@ pub struct Bench {
     /// Rounds to measure, after a warm-up.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub rounds: u32,
+    /// Also say where the time goes: network, way back, constraint, transforms, optimiser, copies, waiting.
+    #[arg(long)]
+    pub profile: bool,
     /// Where to compute.
     #[command(flatten)]
     pub compute: Compute,

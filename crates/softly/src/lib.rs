@@ -23,6 +23,7 @@ pub mod job;
 mod memory;
 pub mod noise;
 pub mod npy;
+pub mod profile;
 pub mod random;
 pub mod statistics;
 pub mod tensors;

@@ -7,6 +7,7 @@ use std::time::Instant;
 use burn::tensor::{Tensor, TensorData};
 use serde::Serialize;
 use softly::error::{Error, Result};
+use softly::profile;
 use softly::random::{Purpose, Stream};
 use softly::tensors::to_vec_f32;
 use softly::{Blueprint, Config, Dataset, Denoiser, Parameters, Sampler, Training, Unobserved, device};
@@ -42,6 +43,9 @@ struct Measured {
     peak_rss_bytes: Option<u64>,
     rss_tenth_bytes: Option<u64>,
     rss_end_bytes: Option<u64>,
+    /// Share of each part of the work, all threads together; asked for by `--profile`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<BTreeMap<&'static str, f64>>,
     threads: usize,
     device: String,
     version: String,
@@ -54,13 +58,22 @@ pub fn run(bench: &Bench, json: bool) -> Result<()> {
     if let Some(batch) = bench.batch {
         config.train.batch = batch as usize;
     }
-    let measured = measure(bench.work, &config, bench.rounds as usize, &bench.compute.device)?;
+    let work = || measure(bench.work, &config, bench.rounds as usize, &bench.compute.device);
+    let measured = if bench.profile { profiled(work)? } else { work()? };
     if json {
         print_json(&measured);
     } else {
         print(&text(&measured));
     }
     Ok(())
+}
+
+/// Measures, and where the time went: warm-up and building included, which hardly count after some rounds.
+fn profiled(work: impl FnOnce() -> Result<Measured>) -> Result<Measured> {
+    let (measured, parts) = profile::profiled(work);
+    let all: f64 = parts.iter().map(|(_, seconds)| seconds).sum();
+    let shares = parts.into_iter().map(|(part, seconds)| (part.name(), seconds / all)).collect();
+    Ok(Measured { profile: Some(shares), ..measured? })
 }
 
 fn text(m: &Measured) -> String {
@@ -71,7 +84,7 @@ fn text(m: &Measured) -> String {
         "{}: {} samples of {c}×{h}×{w}, {} parameters, {}, {} threads\n\
          time    {:.3} ms (median of {} rounds, {:.3} to {:.3})\n\
          speed   {:.1} samples/s\n\
-         memory  {} at most, {} after a tenth of the rounds, {} at the end",
+         memory  {} at most, {} after a tenth of the rounds, {} at the end{}",
         m.work,
         m.batch,
         m.parameters,
@@ -85,7 +98,16 @@ fn text(m: &Measured) -> String {
         megabytes(m.peak_rss_bytes),
         megabytes(m.rss_tenth_bytes),
         megabytes(m.rss_end_bytes),
+        m.profile.as_ref().map_or_else(String::new, shares_of_time),
     )
+}
+
+/// A line of every part that takes time, the largest first.
+fn shares_of_time(profile: &BTreeMap<&'static str, f64>) -> String {
+    let mut parts: Vec<(&str, f64)> = profile.iter().map(|(name, share)| (*name, *share)).collect();
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let line = |(name, share): (&str, f64)| format!("\n        {:5.1} %  {name}", 100.0 * share);
+    parts.into_iter().filter(|(_, share)| *share >= 5e-4).map(line).collect()
 }
 
 fn measure(work: BenchWork, config: &Config, rounds: usize, device: &str) -> Result<Measured> {
@@ -145,6 +167,7 @@ fn measure(work: BenchWork, config: &Config, rounds: usize, device: &str) -> Res
         peak_rss_bytes: memory("VmHWM:"),
         rss_tenth_bytes: rss_tenth,
         rss_end_bytes: rss_end,
+        profile: None,
         threads: info.threads,
         device: info.device,
         version: info.version,

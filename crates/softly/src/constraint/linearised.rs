@@ -6,6 +6,7 @@ use softly_pde::program::Tape;
 
 use crate::constraint::tensor_algebra::{TensorAlgebra, TensorValue};
 use crate::constraint::{Field, Part, SoftConstraint, full};
+use crate::profile;
 
 /// One residual R of a constraint at given fields, and J = ∂R/∂x in normalised units.
 pub(crate) struct Linearised<'a> {
@@ -46,7 +47,7 @@ impl SoftConstraint {
     fn linearised_at(&self, part: usize, x: &Tensor<4>, inputs: &[TensorValue]) -> Linearised<'_> {
         let algebra = TensorAlgebra::new(&self.grid, &self.constants, x);
         let part = &self.parts[part];
-        let tape = part.program.forward(&algebra, inputs);
+        let tape = profile::part(profile::Part::Constraint, || part.program.forward(&algebra, inputs));
         Linearised { constraint: self, algebra, part, tape, like: x.clone() }
     }
 }
@@ -78,16 +79,20 @@ impl Linearised<'_> {
 
     /// Jᵀ·`weights` `[N, H, W]` → `[N, C, H, W]`; weights outside the residual's region do not count.
     pub fn transposed(&self, weights: Tensor<3>) -> Tensor<4> {
-        let seed = self.part.weighted(&self.algebra, &TensorValue::Tensor(weights), &self.like);
-        let adjoints = self.part.program.reverse(&self.algebra, &self.tape, TensorValue::Tensor(seed));
-        self.constraint.gather(&self.algebra, adjoints, &self.like)
+        profile::part(profile::Part::Constraint, || {
+            let seed = self.part.weighted(&self.algebra, &TensorValue::Tensor(weights), &self.like);
+            let adjoints = self.part.program.reverse(&self.algebra, &self.tape, TensorValue::Tensor(seed));
+            self.constraint.gather(&self.algebra, adjoints, &self.like)
+        })
     }
 
     /// The change along `directions`, one for each sample of `like` `[N, C, H, W]`.
     fn tangent(&self, directions: &[Option<TensorValue>], like: &Tensor<4>) -> Tensor<3> {
-        let change = self.part.program.tangent(&self.algebra, &self.tape, directions);
-        let change = change.unwrap_or(TensorValue::Number(0.0));
-        full(self.part.weighted(&self.algebra, &change, like), like)
+        profile::part(profile::Part::Constraint, || {
+            let change = self.part.program.tangent(&self.algebra, &self.tape, directions);
+            let change = change.unwrap_or(TensorValue::Number(0.0));
+            full(self.part.weighted(&self.algebra, &change, like), like)
+        })
     }
 }
 

@@ -25,6 +25,7 @@ use crate::constraint::parameters::RuntimeParameters;
 use crate::constraint::tensor_algebra::{Constants, TensorAlgebra, TensorValue};
 use crate::error::{Error, Result, nearest};
 use crate::nn::parameter::Visitor;
+use crate::profile;
 use crate::units::Units;
 
 /// A residual ready to run: its program and the weight of each node (0 outside its region).
@@ -136,12 +137,13 @@ impl SoftConstraint {
 
     /// Every weighted residual of normalised fields `x` `[N, C, H, W]`: one `[N, H, W]` per formula.
     pub fn residuals(&self, x: &Tensor<4>) -> Vec<Tensor<3>> {
-        let algebra = TensorAlgebra::new(&self.grid, &self.constants, x);
-        let inputs = self.inputs(x);
-        self.parts
-            .iter()
-            .map(|part| part.weighted(&algebra, part.program.forward(&algebra, &inputs).output(), x))
-            .collect()
+        let of_part = |algebra: &TensorAlgebra<'_>, inputs: &[TensorValue], part: &Part| {
+            part.weighted(algebra, part.program.forward(algebra, inputs).output(), x)
+        };
+        profile::part(profile::Part::Constraint, || {
+            let (algebra, inputs) = (TensorAlgebra::new(&self.grid, &self.constants, x), self.inputs(x));
+            self.parts.iter().map(|part| of_part(&algebra, &inputs, part)).collect()
+        })
     }
 
     /// Mean |R| over the nodes that count, of every sample; `x` is normalised `[N, C, H, W]`.
@@ -192,6 +194,10 @@ impl SoftConstraint {
 
     /// The same in another norm than the constraint's own.
     pub fn norm_and_gradient_in(&self, norm: Norm, x: &Tensor<4>) -> (Tensor<1>, Tensor<4>) {
+        profile::part(profile::Part::Constraint, || self.walk_back(norm, x))
+    }
+
+    fn walk_back(&self, norm: Norm, x: &Tensor<4>) -> (Tensor<1>, Tensor<4>) {
         let algebra = TensorAlgebra::new(&self.grid, &self.constants, x);
         let tapes = self.tapes(&algebra, &self.inputs(x));
         let residuals: Vec<Tensor<3>> =

@@ -4,9 +4,10 @@ use burn::tensor::{DType, Tensor};
 
 use crate::denoiser::Denoiser;
 use crate::nn::backbone::Backbone;
-use crate::nn::lanes::side_by_side;
+use crate::nn::lanes::by_ranges;
 use crate::nn::parameter::{Parameters, Visitor};
 use crate::noise::Noise;
+use crate::profile::{self, Part};
 use crate::tensors::per_sample;
 
 /// EDM's preconditioning at one noise level.
@@ -66,16 +67,13 @@ impl Edm {
 
     /// F `[N, C, H, W]` of scaled fields, one noise input per sample.
     fn forward(&self, x: Tensor<4>, noise: &[f64]) -> Tensor<4> {
-        let n = noise.len();
-        let parts = if self.side_by_side && !self.trains { rayon::current_num_threads().min(n) } else { 1 };
-        if parts < 2 {
+        if !self.side_by_side || self.trains {
             return self.backbone.forward(x, noise);
         }
-        let part = |i: usize| {
-            let [first, last] = [i, i + 1].map(|i| i * n / parts);
-            self.backbone.forward(x.clone().narrow(0, first, last - first), &noise[first..last])
-        };
-        Tensor::cat(side_by_side((0..parts).collect(), part), 0)
+        by_ranges(noise.len(), |range| {
+            let part = x.clone().narrow(0, range.start, range.len());
+            profile::part(Part::Network, || self.backbone.forward(part, &noise[range]))
+        })
     }
 }
 
@@ -96,7 +94,7 @@ impl Denoiser for Edm {
         let noise: Vec<f64> = at.iter().map(|c| c.noise).collect();
         let scaled = x.clone() * per_sample(at.iter().map(|c| c.input), &x);
         // The network works in f32; the state may be f64 (sampling) and keeps its precision around it.
-        let output = self.forward(scaled.cast(DType::F32), &noise).cast(x.dtype());
+        let output = profile::part(Part::Network, || self.forward(scaled.cast(DType::F32), &noise)).cast(x.dtype());
         x.clone() * per_sample(at.iter().map(|c| c.skip), &x) + output * per_sample(at.iter().map(|c| c.out), &x)
     }
 

@@ -12,6 +12,7 @@ use softly_pde::region::Region;
 use crate::constraint::SoftConstraint;
 use crate::constraint::config::ConstraintConfig;
 use crate::error::Result;
+use crate::profile::{self, Part};
 use crate::tensors::to_vec_f64;
 
 /// n functions along an axis of n nodes, chosen by what a field does at the ends.
@@ -201,12 +202,12 @@ pub struct Transform {
 impl Transform {
     /// Fields `[N, C, H, W]` → their coefficients, of the same shape.
     pub fn coefficients(&self, fields: Tensor<4>) -> Tensor<4> {
-        apply(&self.analysis, fields)
+        profile::part(Part::Transforms, || apply(&self.analysis, fields))
     }
 
     /// Coefficients `[N, C, H, W]` → fields.
     pub fn fields(&self, coefficients: Tensor<4>) -> Tensor<4> {
-        apply(&self.synthesis, coefficients)
+        profile::part(Part::Transforms, || apply(&self.synthesis, coefficients))
     }
 }
 

@@ -241,7 +241,9 @@ impl Blueprint {
         // Detaching is for training: guidance and likelihood differentiate the denoiser as it is.
         let training = device.is_autodiff();
         let scd = ScdConfig { detach: scd.detach && training, detach_base: scd.detach_base && training, ..scd.clone() };
-        Ok(SoftlyConstrained::new(base, constraint.clone(), directions, gamma, scd, self.sigma_data()))
+        let lanes = self.config.denoiser.backbone.get().is_large() && *device == Device::flex();
+        let soft = SoftlyConstrained::new(base, constraint.clone(), directions, gamma, scd, self.sigma_data());
+        Ok(soft.side_by_side(lanes))
     }
 
     /// The directions that `scd` names, along `constraint`, which is [`Blueprint::constraint`]; not measured yet.

@@ -3,10 +3,15 @@
 //! Threads that share every kernel meet at the end of every kernel, and some kernels compute things twice so that both have them. A
 //! part in a lane, a pool of one thread, knows nothing of the others.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use burn::tensor::Tensor;
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::profile::{self, Part};
 
 static LANES: Mutex<Vec<Arc<ThreadPool>>> = Mutex::new(Vec::new());
 
@@ -31,10 +36,30 @@ pub(crate) fn side_by_side<T: Send, R: Send>(tasks: Vec<T>, work: impl Fn(T) -> 
     let share =
         |lane: usize| tasks.by_ref().take((lane + 1) * total / lanes.len() - lane * total / lanes.len()).collect();
     let shares: Vec<Vec<T>> = (0..lanes.len()).map(share).collect();
-    let in_lane =
-        |(lane, share): (&Arc<ThreadPool>, Vec<T>)| lane.install(|| share.into_iter().map(&work).collect::<Vec<R>>());
-    let results: Vec<Vec<R>> = lanes.par_iter().zip(shares).with_max_len(1).map(in_lane).collect();
-    results.into_iter().flatten().collect()
+    let in_lane = |(lane, share): (&Arc<ThreadPool>, Vec<T>)| {
+        lane.install(|| {
+            let start = Instant::now();
+            let results = profile::part(Part::Other, || share.into_iter().map(&work).collect::<Vec<R>>());
+            (results, start.elapsed())
+        })
+    };
+    let start = Instant::now();
+    let results: Vec<(Vec<R>, Duration)> =
+        profile::away(|| lanes.par_iter().zip(shares).with_max_len(1).map(in_lane).collect());
+    let all = start.elapsed();
+    for (_, busy) in &results {
+        profile::add(Part::Waiting, all.saturating_sub(*busy));
+    }
+    results.into_iter().flat_map(|(results, _)| results).collect()
+}
+
+/// `work` on the `n` samples of a batch, cut into one range for each thread: its results `[N, C, H, W]` as one.
+pub(crate) fn by_ranges(n: usize, work: impl Fn(Range<usize>) -> Tensor<4> + Sync) -> Tensor<4> {
+    let parts = rayon::current_num_threads().min(n);
+    if parts < 2 {
+        return work(0..n);
+    }
+    Tensor::cat(side_by_side((0..parts).collect(), |i: usize| work(i * n / parts..(i + 1) * n / parts)), 0)
 }
 
 #[cfg(test)]

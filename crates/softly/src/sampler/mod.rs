@@ -109,7 +109,7 @@ pub struct Sampler {
     /// Crowding of `karras` levels at the low end.
     pub rho: f64,
     /// `fitted` levels per unit of ln σ, up to a factor, at places even in ln σ from σmax to σmin. Without numbers they are
-    /// measured on the model when it is loaded.
+    /// measured on the model before the first sample.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub density: Vec<f64>,
     /// Noise put back in every step of a multistep solver: 0 is the probability-flow ODE, 1 the reverse SDE.

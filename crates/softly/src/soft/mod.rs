@@ -19,8 +19,11 @@ use crate::direction::Direction;
 use crate::direction::compliance::Compliance;
 use crate::direction::config::{GammaInput, ScdConfig};
 use crate::job::{Reporter, Silent};
+use crate::nn::lanes::by_ranges;
+use crate::nn::ops::fused;
 use crate::nn::parameter::{Parameters, Visitor};
 use crate::noise::Noise;
+use crate::profile::{self, Part};
 use crate::sampler::Projection;
 use crate::soft::gamma::Gamma;
 use crate::tensors::per_sample;
@@ -35,6 +38,7 @@ pub struct SoftlyConstrained {
     gamma: Gamma,
     config: ScdConfig,
     sigma_data: f64,
+    side_by_side: bool,
 }
 
 impl SoftlyConstrained {
@@ -47,7 +51,13 @@ impl SoftlyConstrained {
         config: ScdConfig,
         sigma_data: f64,
     ) -> Self {
-        Self { base, constraint, directions, gamma, config, sigma_data }
+        Self { base, constraint, directions, gamma, config, sigma_data, side_by_side: false }
+    }
+
+    /// Whether parts of a batch go through base and directions side by side, each on a thread of its own.
+    #[must_use]
+    pub fn side_by_side(self, side_by_side: bool) -> Self {
+        Self { side_by_side, ..self }
     }
 
     /// D₀, the denoiser below the constraint.
@@ -69,11 +79,11 @@ impl SoftlyConstrained {
         }
         let below = if self.config.detach_base { base.clone().detach() } else { base.clone() };
         let [c, h, w] = self.gamma.outputs;
-        let gamma = self.gamma_at(&x, &below, sigma, &coefficients).cast(x.dtype());
+        let gamma = profile::part(Part::Gamma, || self.gamma_at(&x, &below, sigma, &coefficients)).cast(x.dtype());
         let mut estimate = below.clone();
         for (i, direction) in self.directions.iter().enumerate() {
             let weight = gamma.clone().narrow(1, i * c * h * w, c * h * w).reshape([sigma.len(), c, h, w]);
-            let correction = direction.correction(&below, sigma, &coefficients);
+            let correction = profile::part(Part::Directions, || direction.correction(&below, sigma, &coefficients));
             let correction = if self.config.detach { correction.detach() } else { correction };
             estimate = estimate + weight * correction;
         }
@@ -175,8 +185,15 @@ impl Parameters for SoftlyConstrained {
 }
 
 impl Denoiser for SoftlyConstrained {
+    /// What is differentiated stays in one piece.
     fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
-        self.estimates(x, sigma).estimate
+        if !self.side_by_side || x.is_autodiff() || !fused(&x) {
+            return self.estimates(x, sigma).estimate;
+        }
+        by_ranges(sigma.len(), |range| {
+            let part = x.clone().narrow(0, range.start, range.len());
+            self.estimates(part, &sigma[range]).estimate
+        })
     }
 
     fn log_variance(&self, sigma: &[f64]) -> Option<Tensor<1>> {

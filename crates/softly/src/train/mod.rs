@@ -31,6 +31,7 @@ use crate::model::snapshot::Snapshot;
 use crate::nn::lanes::side_by_side;
 use crate::nn::optimizer::{GradientList, Optimizer, Slot};
 use crate::objective::{Batch, Objective};
+use crate::profile::{self, Part};
 use crate::random::{Purpose, Stream};
 use crate::soft::parameter_fit::ParameterFit;
 
@@ -111,11 +112,11 @@ impl<'a> Share<'a> {
         let estimates = model.estimates(batch.noisy.clone(), self.sigma);
         let loss = objective.loss(&*model, model.constraint.as_deref(), &batch, estimates, model.sigma_data);
         let total = if self.weight == 1.0 { loss.total() } else { loss.total() * self.weight };
-        let mut gradients = total.backward();
+        let mut gradients = profile::part(Part::Backward, || total.backward());
         let number = |t: Tensor<1>| f64::from(t.into_scalar::<f32>());
         let terms = loss.0.into_iter().map(|term| (term.name, self.weight * number(term.value)));
         let numbers = Numbers { total: number(total), terms: terms.collect() };
-        (numbers, GradientList::of(model, &mut gradients))
+        (numbers, profile::part(Part::Copies, || GradientList::of(model, &mut gradients)))
     }
 }
 
@@ -257,9 +258,12 @@ impl Training {
         }
         let train = &self.blueprint.config.train;
         let rate = train.rate * train.schedule.factor(step, train.iterations);
-        let report = self.optimizer.step(gradients, train.adam, rate, train.clip, train.ema);
+        let optimizer = &mut self.optimizer;
+        let step = || optimizer.step(gradients, train.adam, rate, train.clip, train.ema);
+        let report = profile::part(Part::Optimiser, step);
         let models: Vec<&mut Model> = std::iter::once(&mut self.model).chain(&mut self.twins).collect();
-        models.into_par_iter().for_each(|model| self.optimizer.write_into(model));
+        let optimizer = &self.optimizer;
+        profile::part(Part::Copies, || models.into_par_iter().for_each(|model| optimizer.write_into(model)));
         self.sums.steps += 1;
         for (name, value) in numbers.terms {
             *self.sums.terms.entry(name.to_string()).or_default() += value;
@@ -279,15 +283,20 @@ impl Training {
     fn gradients(&mut self) -> (Numbers, GradientList) {
         let config = &self.blueprint.config;
         let (train, step) = (&config.train, self.optimizer.step);
-        let indices = self.order.batch(step, train.batch, self.dataset.train_count(), train.seed);
-        let (sample_len, nodes) = (self.dataset.sample_len(), self.dataset.grid.len());
-        let clean = Dataset::batch(&self.dataset.train, &indices, sample_len, nodes, &self.blueprint.data.units);
-        let mut stream = Stream::new(train.seed, Purpose::TrainNoise, step);
-        let sigma = config.objective.noise.sample(train.batch, &mut stream);
-        let (kind, mut noise) = (self.model.noise(), Vec::with_capacity(clean.len()));
-        for _ in 0..train.batch {
-            noise.extend(kind.draw(&mut stream, sample_len).into_iter().map(|value| value as f32));
-        }
+        let (order, dataset, units) = (&mut self.order, &self.dataset, &self.blueprint.data.units);
+        let kind = self.model.noise();
+        let (clean, sigma, noise) = profile::part(Part::Copies, || {
+            let sample_len = dataset.sample_len();
+            let indices = order.batch(step, train.batch, dataset.train_count(), train.seed);
+            let clean = Dataset::batch(&dataset.train, &indices, sample_len, dataset.grid.len(), units);
+            let mut stream = Stream::new(train.seed, Purpose::TrainNoise, step);
+            let sigma = config.objective.noise.sample(train.batch, &mut stream);
+            let mut noise = Vec::with_capacity(clean.len());
+            for _ in 0..train.batch {
+                noise.extend(kind.draw(&mut stream, sample_len).into_iter().map(|value| value as f32));
+            }
+            (clean, sigma, noise)
+        });
         let shares = Share::cut(&clean, &noise, &sigma, 1 + self.twins.len(), self.model.shape);
         let models = std::iter::once(&mut self.model).chain(&mut self.twins);
         let (device, objective) = (&self.device, &config.objective);

@@ -123,8 +123,8 @@ fn joined(fine: &[Vec<f64>], eta: f64, h: f64) -> Vec<f64> {
 
 #[test]
 fn stochastic_solvers_follow_a_path_to_first_order() {
-    let (range, eta, finest) = ([80.0, 0.02], 1.0, 1280usize);
-    let h = (range[0] / range[1] as f64).ln() / finest as f64;
+    let (range, eta, finest): ([f64; 2], f64, usize) = ([80.0, 0.02], 1.0, 1280);
+    let h = (range[0] / range[1]).ln() / finest as f64;
     let latents = normals(4, 0, 400);
     let noise: Vec<Vec<f64>> = (0..finest as u64).map(|k| normals(5, k, 400)).collect();
     let denoiser = Closed(|x, sigma| MIXTURE.denoise(x, sigma));
