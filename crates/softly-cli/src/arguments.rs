@@ -46,7 +46,7 @@ Examples:
   softly reproduce circle                          two curves, short trainings: a few minutes
   softly reproduce circle --scale paper --seeds 1  the paper's trainings with one seed
   softly reproduce darcy --study noise             an ablation, in the folder of the main study
-  softly reproduce inverse                         fields from thirty sensors, every method of conditioning: an hour
+  softly reproduce inverse                         fields from thirty sensors, every method of conditioning
 Run the same command again to go on after an interruption.")]
     Reproduce(Reproduce),
     /// List the presets, or print one.
@@ -133,9 +133,9 @@ Examples:
   softly sample runs/operator --grid 64x64 --restart 1 --out refined   on the trained grid first, then refined
   softly sample runs/vanilla --observe sensors.csv --noise p=1% --count 64 --out posterior   given measurements
   softly sample runs/vanilla --observe p=known.npy --noise p=0.001 --conditioning dps --out guided
-A table of sensors begins with a line such as `field,x,y,value,sd`; a field may be a formula such as K*dx(p), a coordinate a range
-a:b, over which the reading is a mean. An array holds NaN where nothing was measured; [N, H, W] gives N cases, and `--count`
-samples are drawn of each.")]
+A table of sensors begins with a line such as `field,x,y,value,sd`; a field may be a formula such as K*dx(p), and a
+coordinate a range a:b, over which the reading is a mean. An array holds NaN where nothing was measured; [N, H, W]
+gives N cases, and `--count` samples are drawn of each.")]
     Sample {
         /// What to sample from.
         #[command(flatten)]

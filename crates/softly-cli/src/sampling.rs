@@ -25,8 +25,12 @@ pub fn settings_of(sampling: &Sampling, compliance: Option<Compliance>) -> Vec<S
 
 /// The model to sample from given measurements, with the command line's settings.
 pub fn load_observing(sampling: &Sampling, observing: &Observing, device: &Device) -> Result<Trained> {
-    let method = observing.conditioning.iter().map(|name| format!("conditioning={{ kind = \"{name}\" }}"));
-    let settings: Vec<String> = method.chain(settings_of(sampling, sampling.compliance)).collect();
+    let settings = settings_of(sampling, sampling.compliance);
+    // Settings of a method that is not named are those of the default one.
+    let unnamed = settings.iter().any(|setting| setting.trim_start().starts_with("conditioning."));
+    let name = observing.conditioning.as_deref().or(unnamed.then_some("kalman"));
+    let method = name.map(|name| format!("conditioning={{ kind = \"{name}\" }}"));
+    let settings: Vec<String> = method.into_iter().chain(settings).collect();
     let trained = Trained::load_with(&sampling.model, &settings, device)?;
     if trained.blueprint.config.sampler.guidance.is_some() {
         let problem = "the run has guidance by its constraint, which does not go with --observe";

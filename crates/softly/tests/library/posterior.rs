@@ -161,23 +161,31 @@ fn norm(a: &[f64]) -> f64 {
 }
 
 #[test]
-fn kalmans_samples_have_the_exact_posteriors_mean_and_covariance() {
+fn kalmans_samples_converge_to_the_exact_posteriors_mean_and_covariance() {
     for problem in [Problem::flat(), Problem::large()] {
         let (mean, covariance) = problem.exact();
         let errors = problem.errors();
         let observed = Observed::new(&problem.data, &problem.observations, None, &errors, 1);
-        let sampler = Sampler { steps: 32, ..Sampler::default() };
         let (size, shape) = (problem.data.size(), problem.data.shape);
-        let sample = |latents: Vec<f64>| {
-            let target = Target::plain(&observed, shape);
-            let more = &mut || unreachable!("nothing is stochastic");
-            to_vec_f64(sampler.sample_from(field(&latents, shape), target, more, &mut Unobserved))
+        let off = |steps: usize| {
+            let sampler = Sampler { steps, ..Sampler::default() };
+            let sample = |latents: Vec<f64>| {
+                let target = Target::plain(&observed, shape);
+                let more = &mut || unreachable!("nothing is stochastic");
+                to_vec_f64(sampler.sample_from(field(&latents, shape), target, more, &mut Unobserved))
+            };
+            let (found_mean, found_covariance) = moments(size, sample);
+            let mean_error = distance(&found_mean, &mean) / norm(&mean);
+            assert!(mean_error < 0.01, "mean of {size} dimensions is off by {mean_error} after {steps} steps");
+            distance(&found_covariance, &covariance) / norm(&covariance)
         };
-        let (found_mean, found_covariance) = moments(size, sample);
-        let mean_error = distance(&found_mean, &mean) / norm(&mean);
-        let covariance_error = distance(&found_covariance, &covariance) / norm(&covariance);
-        assert!(mean_error < 0.01, "mean of {size} dimensions is off by {mean_error}");
-        assert!(covariance_error < 0.01, "covariance of {size} dimensions is off by {covariance_error}");
+        // Heun's own error on a Gaussian, with sensors or without, is 3 to 4 % of a variance at 32 steps; its order is 2.
+        let (coarse, fine) = (off(32), off(64));
+        assert!(fine < 0.01, "covariance of {size} dimensions is off by {fine}");
+        assert!(
+            coarse < 0.04 && coarse / fine > 3.0,
+            "covariance of {size} dimensions is off by {coarse}, then {fine}"
+        );
     }
 }
 
@@ -240,7 +248,7 @@ fn jfps_is_exact_where_its_covariance_is() {
 }
 
 #[test]
-fn jumps_keep_the_posterior_of_gaussian_data_in_a_few_steps() {
+fn jumps_have_the_posteriors_mean_and_covariance_exactly() {
     let problem = Problem::flat();
     let (mean, covariance) = problem.exact();
     let knowledge = Knowledge { errors: Some(problem.errors()), data: None };
@@ -251,26 +259,27 @@ fn jumps_keep_the_posterior_of_gaussian_data_in_a_few_steps() {
         knowledge: &knowledge,
         shape: problem.data.shape,
     };
-    let sampler = Sampler { steps: 6, ..Sampler::default() };
-    let count = 4000;
-    let mut index = 1;
-    let mut more = || {
-        index += 1;
-        field(&normals(12, index, 2 * count), problem.data.shape)
-    };
     let kalman = softly::Kalman { jumps: true, ..softly::Kalman::default() };
-    let latents = field(&normals(12, 0, 2 * count), problem.data.shape);
-    let samples = to_vec_f64(kalman.sample(given, &sampler, latents, &mut more, &mut Unobserved));
-    let n = count as f64;
-    let found: Vec<f64> = (0..2).map(|k| samples.chunks_exact(2).map(|x| x[k]).sum::<f64>() / n).collect();
-    let centred = |x: &[f64], k: usize| x[k] - found[k];
-    let entry = |k: usize| samples.chunks_exact(2).map(|x| centred(x, k / 2) * centred(x, k % 2)).sum::<f64>() / n;
-    let spread: Vec<f64> = (0..4).map(entry).collect();
-    // Three standard errors of 4000 samples are 5 % of a deviation and 7 % of a variance.
-    for (k, (found, mean)) in found.iter().zip(&mean).enumerate() {
-        assert!((found - mean).abs() < 0.05 * covariance[3 * k].sqrt(), "{found} and {mean}");
-    }
-    assert!(distance(&spread, &covariance) < 0.07 * norm(&covariance), "{spread:?} and {covariance:?}");
+    let steps = 32;
+    let sampler = Sampler { steps, ..Sampler::default() };
+    // The map is affine in two latents and, at all levels but the last, in three draws of two numbers each.
+    let size = 2 + 6 * (steps - 1);
+    let sample = |numbers: Vec<f64>| {
+        let count = numbers.len() / size;
+        let part =
+            |first: usize| -> Vec<f64> { (0..count).flat_map(|i| numbers[i * size + first..][..2].to_vec()).collect() };
+        let mut drawn = 2;
+        let mut more = || {
+            drawn += 2;
+            field(&part(drawn - 2), problem.data.shape)
+        };
+        let latents = field(&part(0), problem.data.shape);
+        to_vec_f64(kalman.sample(given, &sampler, latents, &mut more, &mut Unobserved))
+    };
+    let (found_mean, found_covariance) = moments(size, sample);
+    assert!(distance(&found_mean, &mean) < 1e-3 * norm(&mean), "{found_mean:?} and {mean:?}");
+    let error = distance(&found_covariance, &covariance) / norm(&covariance);
+    assert!(error < 1e-3, "{found_covariance:?} and {covariance:?}");
 }
 
 #[test]
@@ -319,9 +328,9 @@ fn kriging_is_the_posterior_under_the_datas_own_moments() {
     }
 }
 
-/// One sample of two numbers through the steps of `method` from the latents (1, −0.5), with a sensor that reads 0.3 of the first.
+/// One sample of two numbers through the steps of `method` from the latents (1, −0.5), with a sensor that reads 0.2 of the first.
 fn guided(method: &dyn Condition, steps: usize) -> Vec<f64> {
-    let observations = observe(&[("a", Vec::new(), 0.3, 0.1)], &Grid::point(), 2);
+    let observations = observe(&[("a", Vec::new(), 0.2, 0.1)], &Grid::point(), 2);
     let (base, knowledge) = (Shrink { variance: 1.0 }, Knowledge::default());
     let shape = [2, 1, 1];
     let given = Given { denoiser: &base, observations: &observations, constraint: None, knowledge: &knowledge, shape };
@@ -357,7 +366,7 @@ fn by_hand(mut x: [f64; 2], push: impl Fn(f64, usize, f64) -> f64, through_both:
 fn guidance_takes_the_steps_of_a_hand_calculation() {
     let start = [3.0, -1.5];
     // ‖D − y‖ of one sensor: the gradient is the factor, with the misfit's sign.
-    let sign = |x: f64, judged: f64| (judged * x - 0.3).signum() * judged;
+    let sign = |x: f64, judged: f64| (judged * x - 0.2).signum() * judged;
     let dps = by_hand(start, |x, _, judged| 0.2 * sign(x, judged), false);
     let found = guided(&SensorDps { scale: 0.2, equation: 0.0 }, 2);
     assert!(distance(&found, &dps) < 1e-6, "{found:?} and {dps:?}");
@@ -367,7 +376,7 @@ fn guidance_takes_the_steps_of_a_hand_calculation() {
     assert!(distance(&found, &diffusion_pde) < 1e-6, "{found:?} and {diffusion_pde:?}");
     assert!(distance(&dps, &diffusion_pde) > 0.01);
     // w (D − y)² with the coefficient 1 at σ = 3, nothing in the last step.
-    let push = |x: f64, i: usize, judged: f64| if i == 0 { 0.4 * 2.0 * (judged * x - 0.3) * judged } else { 0.0 };
+    let push = |x: f64, i: usize, judged: f64| if i == 0 { 0.4 * 2.0 * (judged * x - 0.2) * judged } else { 0.0 };
     let fun_dps = by_hand(start, push, true);
     let found = guided(&FunDps { scale: 0.4, equation: 0.0 }, 2);
     assert!(distance(&found, &fun_dps) < 1e-6, "{found:?} and {fun_dps:?}");
@@ -377,11 +386,11 @@ fn guidance_takes_the_steps_of_a_hand_calculation() {
 fn projections_meet_the_sensors_and_keep_the_noise_that_a_sample_began_with() {
     // The second number is not measured. D = x/(1 + σ²): 1/10 at σ = 3, 4/5 at σ = 1/2; its noise is −1/2 all the way.
     let once = guided(&Eci { mixing: 1, ..Eci::default() }, 2);
-    let expected = [0.3, (-1.5 / 10.0 - 0.25) * 0.8];
+    let expected = [0.2, (-1.5 / 10.0 - 0.25) * 0.8];
     assert!(distance(&once, &expected) < 1e-5, "{once:?} and {expected:?}");
     let twice = guided(&Eci { mixing: 2, ..Eci::default() }, 2);
     let after = (-0.15 - 1.5) / 10.0;
-    let expected = [0.3, ((after - 0.25) * 0.8 - 0.25) * 0.8];
+    let expected = [0.2, ((after - 0.25) * 0.8 - 0.25) * 0.8];
     assert!(distance(&twice, &expected) < 1e-5, "{twice:?} and {expected:?}");
     let pcfm = guided(&Pcfm::default(), 2);
     assert!(distance(&pcfm, &once) < 1e-5, "{pcfm:?} and {once:?}");
