@@ -1,53 +1,44 @@
 //! The configuration that a command line asks for, and the description of a run.
 
+use std::sync::OnceLock;
+
 use softly::error::Result;
-use softly::{Config, FIELDS, Layers, RunInfo};
+use softly::{Config, ConfigSource, RunInfo};
 
 use crate::arguments::Source;
 
+/// The words of the command line after the program's name.
+pub static WORDS: OnceLock<Vec<String>> = OnceLock::new();
+
+impl From<&Source> for ConfigSource {
+    fn from(source: &Source) -> Self {
+        let Source { preset, config, method, settings } = source.clone();
+        Self { preset, file: config, method, settings, ..Self::default() }
+    }
+}
+
 /// The configuration that a command line asks for.
 pub fn configuration(source: &Source) -> Result<Config> {
-    let mut layers = Layers::new();
-    let mut location = "--set".to_string();
-    if let Some(preset) = &source.preset {
-        layers = layers.preset(preset)?;
-        location = format!("preset {preset}");
-    }
-    if let Some(file) = &source.config {
-        layers = layers.file(file)?;
-        location = file.display().to_string();
-    }
-    if is_own(source) {
-        layers = layers.over_defaults(&source.settings)?;
-    }
-    with_method_and_settings(layers, source)?.finish(&location)
-}
-
-/// Whether no preset is named but the one for data of one's own.
-pub fn is_own(source: &Source) -> bool {
-    source.preset.as_deref().is_none_or(|preset| preset == FIELDS)
-}
-
-/// `layers` with the command line's method and settings on top.
-pub fn with_method_and_settings(mut layers: Layers, source: &Source) -> Result<Layers> {
-    if let Some(method) = &source.method {
-        layers = layers.method(method)?;
-    }
-    layers.with_settings(&source.settings)
+    ConfigSource::from(source).config()
 }
 
 /// The command line as text.
 fn command_line() -> String {
-    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    std::iter::once("softly".to_string()).chain(words).collect::<Vec<_>>().join(" ")
+    let words = WORDS.get().into_iter().flatten().map(String::as_str);
+    std::iter::once("softly").chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// A description of this run of the program on the named device.
 pub fn run_info(seed: u64, device: &str) -> RunInfo {
+    run_info_of(command_line(), seed, device)
+}
+
+/// A description of a run that `command` asks for, on the named device.
+pub fn run_info_of(command: String, seed: u64, device: &str) -> RunInfo {
     RunInfo {
         version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("SOFTLY_COMMIT").into(),
-        command: command_line(),
+        command,
         seed,
         dataset_hash: String::new(),
         device: if device == "cpu" { "cpu (flex)".into() } else { device.into() },

@@ -1,17 +1,6 @@
 //! The `softly` program: train, sample and judge diffusion models that know their PDE softly.
 
-mod arguments;
-mod commands;
-mod configuration;
-mod interrupt;
-mod output;
-mod progress;
-mod sampling;
-mod trainer;
-
 use std::process::ExitCode;
-
-use clap::Parser;
 
 /// Keeps freed memory: every operation allocates its result, and fresh pages from the system cost more than small ones.
 #[global_allocator]
@@ -37,11 +26,5 @@ fn keep_pages() {}
 
 fn main() -> ExitCode {
     keep_pages();
-    match commands::run(arguments::Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            progress::error(&error);
-            ExitCode::from(error.exit_code())
-        }
-    }
+    ExitCode::from(softly_cli::run(std::env::args_os().collect()))
 }

@@ -1,9 +1,11 @@
 //! Trainings as processes of their own, so that several small ones run side by side at full speed: in one process they
 //! would wait for one another at the tensor library's locks.
 
+use std::ffi::OsString;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -13,6 +15,12 @@ use softly::files::{make_folder, write_text};
 use softly::{Config, RunFolder};
 
 use crate::interrupt::STOP_WITH_PARENT;
+
+/// A program and the words before its arguments.
+pub type Program = (PathBuf, Vec<OsString>);
+
+/// What starts this program: its own file unless someone has said otherwise.
+pub static PROGRAM: OnceLock<Program> = OnceLock::new();
 
 /// Runs `softly train`, or `softly adapt` on a base, on one thread and the named device until it is done or `stop` is set.
 pub fn train(
@@ -37,9 +45,12 @@ pub fn train(
     let parent = file.parent().unwrap_or(Path::new(""));
     make_folder(parent)?;
     write_text(&file, &config.clone().for_folder(parent).to_toml())?;
-    let program = std::env::current_exe().map_err(Error::io("start", "softly".as_ref()))?;
+    let (program, words) = match PROGRAM.get() {
+        Some(program) => program.clone(),
+        None => (std::env::current_exe().map_err(Error::io("start", "softly".as_ref()))?, Vec::new()),
+    };
     let mut command = Command::new(&program);
-    command.args(["--threads", "1"]);
+    command.args(words).args(["--threads", "1"]);
     match base {
         Some(base) => command.arg("adapt").arg(&base.path),
         None => command.arg("train"),

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::algebra::{Algebra, Binary, F64Algebra, Unary, Value};
 use crate::derivative::{Order, Scheme};
+use crate::flux::FaceMean;
 use crate::formula::{Parameter, Symbols};
 use crate::formula_error::{Fault, FormulaError, Problem};
 use crate::function::{CONSTANTS, Function, Partial, derivatives, functions};
@@ -52,13 +53,6 @@ struct Call<'a> {
     name: &'a str,
     function: Function,
     schemes: [Scheme; 2],
-}
-
-/// How K is averaged to faces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FaceMean {
-    Arithmetic,
-    Harmonic,
 }
 
 pub(crate) struct Compiler<'a> {

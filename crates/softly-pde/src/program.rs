@@ -54,7 +54,7 @@ enum Slope<V> {
 }
 
 /// √x has infinite slope at 0. Its slope is taken as ½ / max(√x, this), so that √(x² + y²) has slope 0 at the origin.
-const SQRT_FLOOR: f64 = 1e-12;
+pub(crate) const SQRT_FLOOR: f64 = 1e-12;
 
 impl Program {
     /// Names of the fields: the first inputs.

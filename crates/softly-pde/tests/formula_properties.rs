@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use softly_pde::algebra::{Algebra, Binary, F64Algebra, Unary, Value};
 use softly_pde::derivative::Scheme;
+use softly_pde::dual::DualAlgebra;
 use softly_pde::formula::{Parameter, Symbols, compile};
 use softly_pde::grid::{Axis, Grid, Placement};
 use softly_pde::operator::Operator;
@@ -259,68 +260,6 @@ fn difference(case: &Case, f: impl Fn(&[f64]) -> Vec<f64>) -> (Vec<f64>, f64) {
 /// Speeds beyond this leave finite differences lost between the waves of a sine.
 const FASTEST: f64 = 1e3;
 
-/// Values with their change along a direction: differentiates whatever is computed with it.
-struct DualAlgebra(F64Algebra);
-
-type Dual = (Value, Value);
-
-impl Algebra for DualAlgebra {
-    type Value = Dual;
-
-    fn number(&self, number: f64) -> Dual {
-        (Value::Number(number), Value::Number(0.0))
-    }
-
-    fn array(&self, array: &Arc<[f64]>) -> Dual {
-        (Value::Field(array.clone()), Value::Number(0.0))
-    }
-
-    fn unary(&self, function: Unary, (x, dx): &Dual) -> Dual {
-        let unary = |function, x: &Value| self.0.unary(function, x);
-        let value = unary(function, x);
-        let slope = match function {
-            Unary::Neg => Value::Number(-1.0),
-            Unary::Sqrt => self.0.binary(Binary::Div, &Value::Number(0.5), &value),
-            Unary::Abs => unary(Unary::Sign, x),
-            Unary::Sign | Unary::Heaviside => Value::Number(0.0),
-            Unary::Exp => value.clone(),
-            Unary::Log => self.0.binary(Binary::Div, &Value::Number(1.0), x),
-            Unary::Sin => unary(Unary::Cos, x),
-            Unary::Cos => unary(Unary::Neg, &unary(Unary::Sin, x)),
-            Unary::Tanh => {
-                let square = self.0.binary(Binary::Mul, &value, &value);
-                self.0.binary(Binary::Sub, &Value::Number(1.0), &square)
-            }
-        };
-        (value, self.0.binary(Binary::Mul, &slope, dx))
-    }
-
-    fn binary(&self, operation: Binary, (a, da): &Dual, (b, db): &Dual) -> Dual {
-        let binary = |operation, a: &Value, b: &Value| self.0.binary(operation, a, b);
-        let value = binary(operation, a, b);
-        let change = match operation {
-            Binary::Add | Binary::Sub => binary(operation, da, db),
-            Binary::Mul => binary(Binary::Add, &binary(Binary::Mul, da, b), &binary(Binary::Mul, a, db)),
-            Binary::Div => binary(Binary::Div, &binary(Binary::Sub, da, &binary(Binary::Mul, &value, db)), b),
-        };
-        (value, change)
-    }
-
-    fn power(&self, (x, dx): &Dual, exponent: f64) -> Dual {
-        let slope = self.0.binary(Binary::Mul, &Value::Number(exponent), &self.0.power(x, exponent - 1.0));
-        (self.0.power(x, exponent), self.0.binary(Binary::Mul, &slope, dx))
-    }
-
-    fn at_least(&self, (x, dx): &Dual, floor: f64) -> Dual {
-        // No floor is reached by these formulas.
-        (self.0.at_least(x, floor), dx.clone())
-    }
-
-    fn apply(&self, (x, dx): &Dual, operator: Operator, transposed: bool) -> Dual {
-        (self.0.apply(x, operator, transposed), self.0.apply(dx, operator, transposed))
-    }
-}
-
 proptest! {
     #[test]
     fn tangents_are_finite_differences(text in scalar(3), symbols in symbols(), seed in 0..1000usize) {
@@ -355,7 +294,7 @@ proptest! {
         let case = Case::new(&text, &symbols, seed);
         prop_assume!(case.speed() < FASTEST);
         let (expected, tolerance) = difference(&case, |point| case.adjoint(point));
-        let algebra = DualAlgebra(F64Algebra::new(symbols.grid.clone()));
+        let algebra = DualAlgebra(&case.algebra);
         let ([p, q, r], [dp, dq, _]) = (case.inputs(&case.point), case.inputs(&case.direction));
         let tape = case.program.forward(&algebra, &[(p, dp), (q, dq), (r, Value::Number(0.0))]);
         let seed = (case.weight.clone().into(), Value::Number(0.0));

@@ -21,10 +21,12 @@ pub mod error;
 pub mod files;
 pub mod job;
 mod memory;
+pub mod noise;
 pub mod npy;
 pub mod random;
 pub mod statistics;
 pub mod tensors;
+pub mod text;
 pub mod units;
 
 mod nn;
@@ -43,6 +45,8 @@ mod direction;
 
 mod soft;
 
+mod observe;
+
 mod config;
 
 mod model;
@@ -54,6 +58,7 @@ mod evaluate;
 // Denoisers: networks, EDM's and DDPM's wrapping, and the soft constraint on top.
 pub use denoiser::ddpm::{Ddpm, Label};
 pub use denoiser::edm::{Edm, Precondition};
+pub use denoiser::external::{Estimator, External};
 pub use denoiser::{Denoiser, Estimates};
 pub use direction::basis::{Basis, Family, data_spectrum};
 pub use direction::compliance::Compliance;
@@ -64,7 +69,9 @@ pub use direction::newton::NewtonDirection;
 pub use direction::spectral::SpectralDirection;
 pub use direction::{BuildDirection, Direction, DirectionKind, Needs, Site};
 pub use nn::backbone::{Backbone, BackboneConfig, BuildBackbone, FieldShape};
+pub use nn::external::ExternalConfig;
 pub use nn::mlp::{LevelMlpConfig, MlpConfig};
+pub use nn::operator::{Operator, OperatorConfig};
 pub use nn::ops::composed;
 pub use nn::optimizer::{Adam, Ema, Optimizer, Schedule};
 pub use nn::parameter::{Parameter, Parameters, Visitor};
@@ -74,7 +81,7 @@ pub use soft::gamma::Gamma;
 
 // Constraints.
 pub use constraint::SoftConstraint;
-pub use constraint::config::{ConstraintConfig, ParameterConfig, ResidualConfig, Residuals};
+pub use constraint::config::{ConstraintConfig, ParameterConfig, ResidualConfig, Residuals, constraint_toml};
 pub use constraint::norm::{Norm, ResidualSummary};
 pub use softly_pde::region::Region;
 pub use softly_pde::stencil::Stencil;
@@ -86,13 +93,30 @@ pub use objective::{Batch, Loss, Objective, Term, Weight};
 
 // Samplers.
 pub use sampler::guidance::dps::Dps;
-pub use sampler::guidance::{Guidance, GuidanceConfig};
-pub use sampler::sigma_grid::SigmaGrid;
+pub use sampler::guidance::fundps::Fundps;
+pub use sampler::guidance::{Guidance, GuidanceConfig, Moment, ObservedNodes, Observing};
+pub use sampler::sigma_grid::{SigmaGrid, Spacing};
 pub use sampler::solver::{Solver, SolverKind, Step};
 pub use sampler::{Churn, Observer, Projection, Sampler, Target, Unobserved};
 
+// Measurements.
+pub use observe::conditioning::{Condition, Conditioning, Given, Knowledge, Needs as ConditioningNeeds};
+pub use observe::diffusion_pde::DiffusionPde;
+pub use observe::dps::Dps as SensorDps;
+pub use observe::errors::Errors;
+pub use observe::fun_dps::FunDps;
+pub use observe::kalman::{Kalman, Observed};
+pub use observe::kriging::{Kriging, Moments as DataMoments};
+pub use observe::mmps::{Jfps, Mmps, MomentMatched};
+pub use observe::noise::Noise;
+pub use observe::observations::{Measured, Observations};
+pub use observe::place::Extent;
+pub use observe::projected::{Eci, Pcfm};
+pub use observe::reading::{Cases, Reading, read as read_observations};
+
 // Data.
-pub use data::audit::{DataAudit, audit, audit_stride};
+pub use data::audit::{DataAudit, audit, audit_dataset, audit_stride, fit_dataset};
+pub use data::audit_text;
 pub use data::complete::complete;
 pub use data::config::{DataConfig, Normalise};
 pub use data::dataset::Dataset;
@@ -100,12 +124,16 @@ pub use data::draft::HandMade;
 pub use data::fingerprint::Blocks;
 pub use data::folder::{DatasetFolder, Description, FieldEntry};
 pub use data::format;
+pub use data::generator::burgers::Burgers;
 pub use data::generator::curve::Shape;
 pub use data::generator::darcy::Darcy;
+pub use data::generator::darcy_threshold::DarcyThreshold;
 pub use data::generator::helmholtz::Helmholtz;
 pub use data::generator::points::Points;
+pub use data::generator::poisson::Poisson;
 pub use data::generator::{Comparison, FieldSpec, Generator, GeneratorConfig, Recipe, Reference, SampleMaker, Size};
 pub use data::import::Imported;
+pub use data::in_memory::InMemory;
 pub use data::inspect::{DataConstraint, SplitInspection, inspect};
 pub use data::split::Split;
 pub use data::writer::{Plan, Source, generate, write};
@@ -114,10 +142,12 @@ pub use data::writer::{Plan, Source, generate, write};
 pub use config::layers::{Layers, REDUCED, is_reduced};
 pub use config::presets::{FIELDS, PRESETS};
 pub use config::reference::{reference_page, schema_text};
+pub use config::source::ConfigSource;
 pub use config::{Config, DenoiserConfig, PreconditionKind, TrainConfig};
 pub use model::Model;
 pub use model::blueprint::{Blueprint, DataSpec};
 pub use model::event_file::{EVENT_FILE, EventWriter};
+pub use model::posterior::Posterior;
 pub use model::run_folder::{Metrics, RunFolder, RunInfo};
 pub use model::snapshot::Snapshot;
 pub use model::tensor_file::TensorFile;
@@ -140,6 +170,9 @@ pub use evaluate::paired::{PairedDifference, PairedRatio};
 pub use evaluate::parameter_interval::{Identification, ParameterInterval, parameter_intervals};
 pub use evaluate::point_eval::{PointEval, Truth, cloud};
 pub use evaluate::points::{Cloud, PointMetrics};
+pub use evaluate::posterior::{
+    FieldPosterior, INTERVALS, PosteriorJudge, PosteriorMetrics, RandomSensors, disturbed, node_moments,
+};
 pub use evaluate::stored::{MadeOf, StoredFields, read_fields, read_stored, stored_file, write_fields, write_stored};
 pub use evaluate::wasserstein::{DistanceError, w1};
 

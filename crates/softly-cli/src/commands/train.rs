@@ -5,10 +5,10 @@ use std::path::Path;
 use serde_json::json;
 use softly::error::Result;
 use softly::job::Reporter;
-use softly::{Dataset, Layers, RunFolder, Snapshot, Training, device, snapshot_file};
+use softly::{Blueprint, ConfigSource, Dataset, RunFolder, Snapshot, Training, device, snapshot_file};
 
 use crate::arguments::Source;
-use crate::configuration::{configuration, is_own, run_info, with_method_and_settings};
+use crate::configuration::{configuration, run_info};
 use crate::interrupt::{catch_interrupt, job};
 use crate::output::{print, print_json};
 use crate::progress::Bar;
@@ -25,24 +25,13 @@ pub fn adapt(base: &Path, source: &Source, out: &Path, device: &str, json: bool)
     let file = snapshot_file(base)?;
     let location = file.display().to_string();
     let snapshot = Snapshot::read(&file)?;
-    let mut layers = Layers::new().text(&snapshot.blueprint.config.to_toml(), &location)?;
-    if let Some(preset) = &source.preset {
-        layers = layers.preset(preset)?;
-    }
-    layers = layers.adapting()?;
-    if let Some(file) = &source.config {
-        layers = layers.file(file)?;
-    }
-    if is_own(source) {
-        layers = layers.over_field_defaults(&snapshot.blueprint.data.grid)?;
-    }
-    let location = source.config.as_ref().map_or(location, |file| file.display().to_string());
-    let config = with_method_and_settings(layers, source)?.finish(&location)?;
+    let Blueprint { config, data } = &snapshot.blueprint;
+    let config = ConfigSource::from(source).adapting(config, &location, &data.grid)?;
     let dataset = Dataset::from_config(&config.data)?;
     let compute = device::by_name(device)?;
     let bar = Bar::new(0, "samples");
     bar.status("measuring the denoiser's errors");
-    let training = Training::adapt_watched(&snapshot, &file, &config, dataset, &job(&compute, &bar))?;
+    let training = Training::adapt_watched(&snapshot, &file, None, &config, dataset, &job(&compute, &bar))?;
     bar.finish();
     run(training, out, device, json)
 }

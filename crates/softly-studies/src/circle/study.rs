@@ -327,7 +327,7 @@ fn measure(
     let eval = study.eval(cell.curve);
     let per_step = (weight * SET_UNITS) as f64 / (study.points * config.sampler.steps) as f64;
     let progress = Scaled::new(job.reporter, per_step);
-    let draw = Draw { seed: cell.seed, indices: &eval.indices(), batch: study.points };
+    let draw = Draw { seed: cell.seed, indices: &eval.indices(), batch: study.points, observed: None };
     let values = trained.samples(&draw, &job.reporting_to(&progress))?;
     let file = folder.path.join(format!("samples-{}.npy", method.file_name()));
     npy::write_f32(&file, &[study.points, 2], values[..2 * study.points].iter().map(|&v| v as f32))?;

@@ -136,6 +136,11 @@ impl ParameterConfig {
     }
 }
 
+/// A constraint as the table `[constraint]` of a configuration file.
+pub fn constraint_toml(constraint: &ConstraintConfig) -> String {
+    toml::to_string(&BTreeMap::from([("constraint", constraint)])).expect("a constraint is valid TOML")
+}
+
 impl ConstraintConfig {
     /// The formulas with their regions.
     pub fn residuals(&self) -> Vec<ResidualConfig> {

@@ -1,6 +1,7 @@
 //! A soft constraint: residual formulas on physical fields, and a norm that turns them into log l_c = −‖R‖.
 
 mod absolute_algebra;
+mod arrays;
 pub mod config;
 mod jacobi;
 pub mod linearised;
@@ -44,6 +45,8 @@ pub struct SoftConstraint {
     /// Nodes that count, over all parts.
     nodes: usize,
     pub(crate) constants: Constants,
+    /// For single samples in double precision; it keeps its matrices.
+    algebra: F64Algebra,
     parameters: RuntimeParameters,
 }
 
@@ -105,6 +108,7 @@ impl SoftConstraint {
             channels: channels.len(),
             nodes,
             constants: Constants::default(),
+            algebra: F64Algebra::new(grid.clone()),
             parameters,
         })
     }
@@ -166,6 +170,11 @@ impl SoftConstraint {
             mean_square.clamp_min(1e-24).sqrt().reshape([n, 1])
         };
         Tensor::cat(self.parts.iter().zip(self.residuals(x)).map(of_equation).collect(), 1)
+    }
+
+    /// Number of nodes that count, over all equations.
+    pub fn nodes(&self) -> usize {
+        self.nodes
     }
 
     /// Number of equations.
@@ -274,11 +283,11 @@ impl SoftConstraint {
 
     /// Every weighted residual value of one sample in f64; `fields` are physical, row-major, in the config's order.
     pub fn residual_values(&self, fields: &[Vec<f64>]) -> Vec<Vec<f64>> {
-        let algebra = F64Algebra::new(self.grid.clone());
+        let algebra = &self.algebra;
         let inputs: Vec<Value> =
-            fields.iter().map(|f| Value::from(f.clone())).chain(self.parameters.numbers(&algebra)).collect();
+            fields.iter().map(|f| Value::from(f.clone())).chain(self.parameters.numbers(algebra)).collect();
         let values = |part: &Part| {
-            let values = part.program.forward(&algebra, &inputs).output().broadcast(self.grid.len());
+            let values = part.program.forward(algebra, &inputs).output().broadcast(self.grid.len());
             match &part.weights {
                 // Nodes outside the region do not exist for a summary.
                 Some(weights) => {

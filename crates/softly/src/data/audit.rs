@@ -1,15 +1,21 @@
 //! The audit of a dataset: does it obey an equation, and with which parameters?
 
+use rayon::prelude::*;
 use serde::Serialize;
+use softly_pde::algebra::Value;
 use softly_pde::audit::{self, AuditError, Claim, Fit, Identifiability, Outlier, interval, number, outliers, percent};
 
+use crate::constraint::SoftConstraint;
 use crate::constraint::config::ConstraintConfig;
+use crate::constraint::norm::ResidualSummary;
+use crate::data::dataset::Dataset;
 use crate::data::folder::DatasetFolder;
 use crate::data::inspect::SplitInspection;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::random::{Purpose, Stream};
+use crate::units::Units;
 
 /// Most samples of an audit.
 const SAMPLES: usize = 2048;
@@ -35,8 +41,12 @@ pub struct DataAudit {
 
 /// One of how many training samples of `folder` an audit looks at.
 pub fn audit_stride(folder: &DatasetFolder) -> usize {
-    let most = (POINTS / folder.description.grid.len().max(1)).clamp(FEWEST, SAMPLES);
-    folder.count(Split::Train).div_ceil(most)
+    stride(folder.count(Split::Train), folder.description.grid.len())
+}
+
+fn stride(samples: usize, nodes: usize) -> usize {
+    let most = (POINTS / nodes.max(1)).clamp(FEWEST, SAMPLES);
+    samples.div_ceil(most).max(1)
 }
 
 /// Audits the samples that `train` has kept under `config`, and fits the parameters `names` to them.
@@ -47,27 +57,99 @@ pub fn audit(
     names: &[String],
     job: &Job<'_>,
 ) -> Result<DataAudit> {
-    let claim = config.claim(&folder.description.grid)?;
-    let stride = audit_stride(folder);
-    let watch = || if job.stopped() { Err(AuditError::Stopped) } else { Ok(()) };
-    let failed = |error| refused(error, stride);
-    job.reporter.status("looking for slips");
-    let mut found = audit::audit(&claim, &train.kept, &watch).map_err(failed)?;
-    let fit = if names.is_empty() { None } else { Some(fitted(&claim, train, names, &watch).map_err(failed)?) };
-    if let Some(fit) = &fit {
-        found.verdict = format!("{} {}", found.verdict, fit_words(fit));
+    let seen = Seen { kept: &train.kept, by_sample: &train.by_sample, of: folder.count(Split::Train) };
+    seen.audit(&config.claim(&folder.description.grid)?, audit_stride(folder), names, job)
+}
+
+/// Audits the training samples of `dataset` under `config`, and fits the parameters `names` to them.
+pub fn audit_dataset(
+    config: &ConstraintConfig,
+    dataset: &Dataset,
+    names: &[String],
+    job: &Job<'_>,
+) -> Result<DataAudit> {
+    let config = dataset.complete(config);
+    let (claim, all) = (config.claim(&dataset.grid)?, samples(&config, dataset)?);
+    let units = Units::identity(dataset.fields.len());
+    let constraint = SoftConstraint::new(&config, &dataset.fields, &dataset.grid, &units)?;
+    let sizes = |sample: &Vec<Vec<f64>>| -> Vec<f64> {
+        constraint.residual_values(sample).iter().map(|values| ResidualSummary::of(values).rms).collect()
+    };
+    let sizes: Vec<Vec<f64>> = all.par_iter().map(sizes).collect();
+    if let Some(sample) = sizes.iter().position(|sizes| sizes.iter().any(|size| !size.is_finite())) {
+        let problem = format!("expected finite residuals, found others in train sample {sample}");
+        return Err(Error::input("constraint.residual", problem)
+            .hint("the formula divides by zero or takes a root or logarithm of a negative number there"));
     }
-    let outliers = train.by_sample.iter().map(|sizes| outliers(sizes)).collect();
-    Ok(DataAudit { audit: found, of: folder.count(Split::Train), outliers, fit })
+    let by_sample: Vec<Vec<f64>> =
+        (0..constraint.equations()).map(|e| sizes.iter().map(|sizes| sizes[e]).collect()).collect();
+    let stride = stride(all.len(), dataset.grid.len());
+    let seen = Seen { kept: &kept(&all, stride), by_sample: &by_sample, of: all.len() };
+    seen.audit(&claim, stride, names, job)
+}
+
+/// Fits the parameters `names` of `config` to the training samples of `dataset`.
+pub fn fit_dataset(config: &ConstraintConfig, dataset: &Dataset, names: &[String], job: &Job<'_>) -> Result<Fit> {
+    let config = dataset.complete(config);
+    let (claim, all) = (config.claim(&dataset.grid)?, samples(&config, dataset)?);
+    let stride = stride(all.len(), dataset.grid.len());
+    let watch = || if job.stopped() { Err(AuditError::Stopped) } else { Ok(()) };
+    fitted(&claim, &kept(&all, stride), names, &watch).map_err(|error| refused(error, stride))
+}
+
+/// The fields of `config` in every training sample of `dataset`, `[H, W]` each.
+fn samples(config: &ConstraintConfig, dataset: &Dataset) -> Result<Vec<Vec<Vec<f64>>>> {
+    dataset.check()?;
+    let channel = |name: &String| {
+        dataset.fields.iter().position(|field| field == name).ok_or_else(|| {
+            let known = dataset.fields.join(", ");
+            Error::input("constraint.fields", format!("the data have no field `{name}`; they have {known}"))
+        })
+    };
+    let channels = config.fields.iter().map(channel).collect::<Result<Vec<_>>>()?;
+    let nodes = dataset.grid.len();
+    let field = |sample: &[f32], c: usize| sample[c * nodes..(c + 1) * nodes].iter().map(|&v| f64::from(v)).collect();
+    let chosen = |sample| channels.iter().map(|&c| field(sample, c)).collect();
+    Ok(dataset.train.par_chunks_exact(dataset.sample_len()).map(chosen).collect())
+}
+
+/// One of every `stride` samples.
+fn kept(samples: &[Vec<Vec<f64>>], stride: usize) -> Vec<audit::Sample> {
+    samples.iter().step_by(stride).map(|sample| sample.iter().cloned().map(Value::from).collect()).collect()
+}
+
+/// What an audit looks at.
+struct Seen<'a> {
+    /// The fields of the constraint of some samples.
+    kept: &'a [audit::Sample],
+    /// √⟨R²⟩ of every equation and sample.
+    by_sample: &'a [Vec<f64>],
+    /// Training samples in the dataset.
+    of: usize,
+}
+
+impl Seen<'_> {
+    fn audit(&self, claim: &Claim, stride: usize, names: &[String], job: &Job<'_>) -> Result<DataAudit> {
+        let watch = || if job.stopped() { Err(AuditError::Stopped) } else { Ok(()) };
+        let failed = |error| refused(error, stride);
+        job.reporter.status("looking for slips");
+        let mut found = audit::audit(claim, self.kept, &watch).map_err(failed)?;
+        let fit = if names.is_empty() { None } else { Some(fitted(claim, self.kept, names, &watch).map_err(failed)?) };
+        if let Some(fit) = &fit {
+            found.verdict = format!("{} {}", found.verdict, fit_words(fit));
+        }
+        let outliers = self.by_sample.iter().map(|sizes| outliers(sizes)).collect();
+        Ok(DataAudit { audit: found, of: self.of, outliers, fit })
+    }
 }
 
 fn fitted(
     claim: &Claim,
-    train: &SplitInspection,
+    samples: &[audit::Sample],
     names: &[String],
     watch: &audit::Watch<'_>,
 ) -> std::result::Result<Fit, AuditError> {
-    audit::fit(claim, &train.kept, names, Stream::new(0, Purpose::Metric, 0).rng(), watch)
+    audit::fit(claim, samples, names, Stream::new(0, Purpose::Metric, 0).rng(), watch)
 }
 
 /// The fit as a sentence.

@@ -89,6 +89,22 @@ impl Dataset {
         constraint.with_numbers(&self.scalars, &self.constants)
     }
 
+    /// The first training samples, `count` at most, and one held-out sample.
+    #[must_use]
+    pub fn first(&self, count: usize) -> Self {
+        let of = |values: &[f32], count: usize| values[..(count * self.sample_len()).min(values.len())].to_vec();
+        Self {
+            fields: self.fields.clone(),
+            scalars: self.scalars.clone(),
+            constants: self.constants.clone(),
+            grid: self.grid.clone(),
+            train: of(&self.train, count),
+            valid: of(&self.valid, 1),
+            generator: None,
+            equation: None,
+        }
+    }
+
     /// Numbers per sample.
     pub fn sample_len(&self) -> usize {
         self.fields.len() * self.grid.len()

@@ -1,6 +1,7 @@
 //! Data: samples of fields on a grid, their folders, and the generators that make them.
 
 pub mod audit;
+pub mod audit_text;
 pub mod complete;
 pub mod config;
 pub mod dataset;
@@ -10,6 +11,7 @@ pub mod folder;
 pub mod format;
 pub mod generator;
 pub mod import;
+pub mod in_memory;
 pub mod inspect;
 pub mod split;
 pub mod writer;

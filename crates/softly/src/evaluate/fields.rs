@@ -15,6 +15,7 @@ use crate::constraint::config::{ConstraintConfig, ResidualConfig};
 use crate::data::dataset::Dataset;
 use crate::error::{Error, Result};
 use crate::evaluate::neighbours::{Nearest, nearest, nearest_distances};
+use crate::model::trained::Trained;
 use crate::statistics::Summary;
 
 use crate::data::generator::Reference;
@@ -225,6 +226,17 @@ impl Measured {
 }
 
 impl<'a> FieldEvaluator<'a> {
+    /// What measures samples of `trained` against `data`, which are of `other` origin than the training data or not: by [truth],
+    /// which is the equation of the training data unless it was given, else by [constraint]; without either there are no
+    /// residuals.
+    pub fn for_model(trained: &Trained, data: &'a Dataset, other: bool) -> Result<Self> {
+        let config = &trained.blueprint.config;
+        // Other data may obey another equation.
+        let own = data.equation.as_ref().filter(|_| other);
+        let truth = own.or(config.truth.as_ref()).or(config.constraint.as_ref());
+        Self::new(data, truth, &trained.blueprint.data.units)
+    }
+
     /// Measures against `data`, the constraint `truth` if it is known, and the solver that made the data, if there is one.
     /// Distances between samples are taken in `units`.
     pub fn new(data: &'a Dataset, truth: Option<&ConstraintConfig>, units: &Units) -> Result<Self> {

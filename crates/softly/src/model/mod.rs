@@ -3,11 +3,15 @@
 pub mod blueprint;
 pub mod edm2_file;
 pub mod event_file;
+mod held_out_nodes;
+mod knowledge;
+pub mod posterior;
 pub mod run_folder;
 pub mod snapshot;
 pub mod tensor_file;
 pub mod trained;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
@@ -15,6 +19,7 @@ use burn::tensor::Tensor;
 use crate::constraint::SoftConstraint;
 use crate::denoiser::{Denoiser, Estimates};
 use crate::nn::parameter::{Parameters, Visitor};
+use crate::noise::Noise;
 use crate::sampler::{Projection, Target};
 use crate::soft::SoftlyConstrained;
 
@@ -87,6 +92,19 @@ impl Model {
         }
     }
 
+    /// Learned parameters of the constraint by name: a number, or one per node.
+    pub fn learned(&self) -> BTreeMap<String, Vec<f64>> {
+        let mut all = BTreeMap::new();
+        if let Some(constraint) = &self.constraint {
+            constraint.visit("", &mut |name, parameter| {
+                if let Some(value) = constraint.learned_value(name, &parameter.values()) {
+                    all.insert(name.to_string(), value.numbers().to_vec());
+                }
+            });
+        }
+        all
+    }
+
     /// All estimates that training compares with the clean fields behind `x` `[N, C, H, W]`; one σ per sample.
     pub fn estimates(&self, x: Tensor<4>, sigma: &[f64]) -> Estimates {
         match &self.body {
@@ -101,6 +119,7 @@ impl Model {
             denoiser: self,
             constraint: self.constraint.as_deref(),
             projection: self.softly().map(|soft| soft as &dyn Projection),
+            given: None,
             shape: self.shape,
         }
     }
@@ -139,5 +158,9 @@ impl Denoiser for Model {
 
     fn log_variance(&self, sigma: &[f64]) -> Option<Tensor<1>> {
         self.base().log_variance(sigma)
+    }
+
+    fn noise(&self) -> Noise {
+        self.base().noise()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use burn::tensor::Device;
 
@@ -9,12 +10,16 @@ use crate::auto::NumberOrAuto;
 use crate::checks::name;
 use crate::config::Config;
 use crate::config::layers::Layers;
+use crate::data::dataset::Dataset;
+use crate::denoiser::external::Estimator;
 use crate::direction::DirectionKind;
 use crate::error::{Error, Result};
 use crate::model::blueprint::{Blueprint, DataSpec};
 use crate::model::tensor_file::{NamedTensor, TensorFile};
 use crate::model::{Model, edm2_file};
+use crate::nn::backbone::BackboneConfig;
 use crate::nn::parameter::Parameters;
+use crate::units::Units;
 
 /// The number of a network's weights is estimated within this factor.
 const ESTIMATE: f64 = 8.0;
@@ -55,6 +60,30 @@ impl Snapshot {
             ("step".to_string(), self.step.to_string()),
         ]);
         TensorFile { metadata, tensors: self.weights.clone() }.write(path)
+    }
+
+    /// A denoiser outside of softly, for data like `dataset`: a snapshot without weights. `units` are measured if they are not given.
+    pub fn external(dataset: &Dataset, sigma_data: f64, units: Option<Units>) -> Result<Self> {
+        dataset.check()?;
+        let settings = [format!("data.sigma_data={sigma_data:?}"), "denoiser.backbone={kind=\"external\"}".to_string()];
+        let layers = Layers::new().over_field_defaults(&dataset.grid)?.with_settings(&settings)?;
+        let mut blueprint = Blueprint::new(&layers.finish("denoiser")?, dataset)?;
+        blueprint.config.truth = None;
+        if let Some(units) = units {
+            let n = dataset.fields.len();
+            let finite = |numbers: &[f64]| numbers.len() == n && numbers.iter().all(|number| number.is_finite());
+            if !finite(&units.mean) || !finite(&units.scale) || units.scale.iter().any(|&scale| scale <= 0.0) {
+                let problem = format!("expected a finite mean and a scale above 0 for each of {n} fields");
+                return Err(Error::input("units", problem));
+            }
+            blueprint.data.units = units;
+        }
+        Ok(Self { blueprint, step: 0, weights: Vec::new() })
+    }
+
+    /// Whether the denoiser is outside of softly.
+    pub fn is_external(&self) -> bool {
+        matches!(self.blueprint.config.denoiser.backbone, BackboneConfig::External(_))
     }
 
     /// Reads a snapshot, or the weights of an EDM2 network.
@@ -123,6 +152,10 @@ impl Snapshot {
             return Err(Error::input("--set", problem));
         }
         self.refuse_another_law(&config, &location)?;
+        if config.noise != self.blueprint.config.noise {
+            let problem = format!("{location} was trained to remove one kind of noise, and no other");
+            return Err(Error::input("noise", problem).hint("train with this noise"));
+        }
         if let Some(scd) = &config.denoiser.scd {
             let left_out = DirectionKind::ALL.iter().filter(|kind| !scd.directions.contains(kind));
             let forgotten = left_out.map(|kind| kind.name()).chain(scd.constant.as_ref().map(|_| "gamma"));
@@ -131,6 +164,27 @@ impl Snapshot {
         }
         self.blueprint.config = config;
         Ok(())
+    }
+
+    /// Puts the model on a grid of other `size`, rows and columns, over the same domain.
+    pub fn resize(&mut self, size: [usize; 2]) -> Result<()> {
+        let Blueprint { config, data } = &mut self.blueprint;
+        let refuse = |problem: &str, hint: &str| Err(Error::input("--grid", problem).hint(hint));
+        if data.grid.axes.len() != 2 {
+            return refuse("this is a model of points: it has no grid", "leave --grid out");
+        }
+        if !config.denoiser.backbone.get().any_resolution() {
+            let hint = "train a network of functions: --set denoiser.backbone={ kind = \"operator\", … }";
+            return refuse("the model's network knows the grid that it was trained on, and no other", hint);
+        }
+        if config.denoiser.scd.is_some() {
+            let hint = "sample from the denoiser below it, or train on this grid";
+            return refuse("the soft constraint was measured on the grid that it was trained on", hint);
+        }
+        for (axis, nodes) in data.grid.axes.iter_mut().zip(size) {
+            axis.nodes = nodes;
+        }
+        data.grid.check().map_err(|problem| Error::input("--grid", problem))
     }
 
     /// Refuses another constraint than the one that γ, learned parameters and measured covariances belong to.
@@ -162,7 +216,12 @@ impl Snapshot {
 
     /// Builds the model on `device` and loads the weights; `location` names the snapshot in errors.
     pub fn model(&self, device: &Device, location: &Path) -> Result<Model> {
-        let mut model = self.blueprint.build(device)?;
+        self.model_on(None, device, location)
+    }
+
+    /// The same with D₀ outside of softly, if there is one.
+    pub fn model_on(&self, outside: Option<&Arc<dyn Estimator>>, device: &Device, location: &Path) -> Result<Model> {
+        let mut model = self.blueprint.build_on(outside, device)?;
         let mut file = TensorFile { metadata: HashMap::new(), tensors: self.weights.clone() };
         let mut outcome = Ok(());
         model.visit("", &mut |name, parameter| {

@@ -1,9 +1,12 @@
 //! Networks: parameters, layers, their fused kernels, the optimiser.
 
 pub mod backbone;
+pub mod external;
 pub mod lanes;
+mod layers;
 pub mod mlp;
 pub mod mp_ops;
+pub mod operator;
 pub mod ops;
 pub mod optimizer;
 mod padding;

@@ -9,6 +9,7 @@ pub mod starter;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use rayon::prelude::*;
@@ -17,6 +18,8 @@ use softly_pde::algebra::Value;
 
 use crate::config::Config;
 use crate::data::dataset::Dataset;
+use crate::denoiser::Denoiser;
+use crate::denoiser::external::Estimator;
 use crate::direction::compliance::Compliance;
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -134,8 +137,8 @@ fn check_memory(blueprint: &Blueprint) -> Result<()> {
     let train = &blueprint.config.train;
     let activations = blueprint.config.denoiser.backbone.get().footprint(blueprint.data.shape()).activations;
     // Shares that wait for a thread need no memory yet.
-    let at_once = train.batch.div_ceil(train.shares.max(1)) as f64;
-    let at_once = at_once * train.shares.clamp(1, rayon::current_num_threads()) as f64;
+    let shares = train.shares.unwrap_or(1).max(1);
+    let at_once = train.batch.div_ceil(shares) as f64 * shares.min(rayon::current_num_threads()) as f64;
     memory::check("train.batch", BYTES_PER_ACTIVATION * at_once * activations)
 }
 
@@ -177,14 +180,21 @@ impl Training {
         let blueprint = Blueprint::new(config, &dataset)?;
         let model = blueprint.build(&device.clone().autodiff())?;
         check_memory(&blueprint)?;
-        Self::of(blueprint, model, dataset, &Job::silent(device))
+        Self::of(blueprint, model, None, dataset, &Job::silent(device))
     }
 
-    fn of(blueprint: Blueprint, mut model: Model, dataset: Dataset, job: &Job<'_>) -> Result<Self> {
+    fn of(
+        blueprint: Blueprint,
+        mut model: Model,
+        outside: Option<&Arc<dyn Estimator>>,
+        dataset: Dataset,
+        job: &Job<'_>,
+    ) -> Result<Self> {
         let device = job.device;
         let train = &blueprint.config.train;
-        if !(1..=train.batch).contains(&train.shares) {
-            let problem = format!("expected 1 to {}, the size of a batch, found {}", train.batch, train.shares);
+        let shares = train.shares.unwrap_or(1);
+        if !(1..=train.batch).contains(&shares) {
+            let problem = format!("expected 1 to {}, the size of a batch, found {shares}", train.batch);
             return Err(Error::input("train.shares", problem));
         }
         if let Some(constraint) = model.constraint.as_ref().filter(|constraint| constraint.learns()) {
@@ -196,11 +206,11 @@ impl Training {
             soft.measure_watched(&dataset, &blueprint.data.units, job.reporter);
         }
         let twin = |_| {
-            let mut twin = blueprint.build(&device.clone().autodiff())?;
+            let mut twin = blueprint.build_on(outside, &device.clone().autodiff())?;
             twin.copy_weights(&mut model);
             Ok(twin)
         };
-        let twins = (1..train.shares).map(twin).collect::<Result<_>>()?;
+        let twins = (1..shares).map(twin).collect::<Result<_>>()?;
         let optimizer = Optimizer::new(&mut model);
         let device = device.clone();
         let (order, sums, history) = (Order::default(), Sums::default(), String::new());
@@ -211,13 +221,15 @@ impl Training {
     ///
     /// The frozen denoiser runs untracked, so a step costs little more than one evaluation of it.
     pub fn adapt(base: &Snapshot, location: &Path, config: &Config, dataset: Dataset, device: &Device) -> Result<Self> {
-        Self::adapt_watched(base, location, config, dataset, &Job::silent(device))
+        Self::adapt_watched(base, location, None, config, dataset, &Job::silent(device))
     }
 
-    /// The same while `job`'s reporter hears of the measurements that come first, sample by sample.
+    /// The same while `job`'s reporter hears of the measurements that come first, sample by sample. The frozen denoiser may be
+    /// outside of softly.
     pub fn adapt_watched(
         base: &Snapshot,
         location: &Path,
+        outside: Option<&Arc<dyn Estimator>>,
         config: &Config,
         dataset: Dataset,
         job: &Job<'_>,
@@ -225,9 +237,9 @@ impl Training {
         dataset.check()?;
         check_compliance(config)?;
         let blueprint = Blueprint::adapted(&base.blueprint, config, &dataset)?;
-        let mut model = blueprint.build(&job.device.clone().autodiff())?;
+        let mut model = blueprint.build_on(outside, &job.device.clone().autodiff())?;
         base.freeze_into(&mut model, location)?;
-        let training = Self::of(blueprint, model, dataset, job)?;
+        let training = Self::of(blueprint, model, outside, dataset, job)?;
         if !training.optimizer.slots.iter().any(|slot| slot.trainable) {
             return Err(
                 Error::input("denoiser.scd.constant", "constant weights leave nothing to train").hint("leave them out")
@@ -272,8 +284,11 @@ impl Training {
         let clean = Dataset::batch(&self.dataset.train, &indices, sample_len, nodes, &self.blueprint.data.units);
         let mut stream = Stream::new(train.seed, Purpose::TrainNoise, step);
         let sigma = config.objective.noise.sample(train.batch, &mut stream);
-        let noise: Vec<f32> = (0..clean.len()).map(|_| stream.normal() as f32).collect();
-        let shares = Share::cut(&clean, &noise, &sigma, train.shares, self.model.shape);
+        let (kind, mut noise) = (self.model.noise(), Vec::with_capacity(clean.len()));
+        for _ in 0..train.batch {
+            noise.extend(kind.draw(&mut stream, sample_len).into_iter().map(|value| value as f32));
+        }
+        let shares = Share::cut(&clean, &noise, &sigma, 1 + self.twins.len(), self.model.shape);
         let models = std::iter::once(&mut self.model).chain(&mut self.twins);
         let (device, objective) = (&self.device, &config.objective);
         let work = |(model, share): (&mut Model, Share<'_>)| share.gradients(model, objective, device);

@@ -116,7 +116,7 @@ fn adapting_changes_the_soft_constraint_alone() {
     adapted.write(&path).unwrap();
     let trained = Trained::load_with(&path, &["sampler.steps=8".to_string()], &cpu()).unwrap();
     assert_eq!(denoised_bits(&trained.model), denoised_bits(&model));
-    let draw = Draw { seed: 0, indices: &[0, 1], batch: 2 };
+    let draw = Draw { seed: 0, indices: &[0, 1], batch: 2, observed: None };
     let drawn = trained.samples(&draw, &Job::silent(&cpu())).unwrap();
     assert_eq!(drawn.len(), 4);
 }
@@ -199,7 +199,7 @@ fn measurements_before_adapting_are_reported_sample_by_sample() {
     let config = configured("darcy-demo", &[&settings[..], &[kalman]].concat());
     let (tally, device) = (Tally::default(), cpu());
     let job = Job::silent(&device).reporting_to(&tally);
-    Training::adapt_watched(&vanilla, Path::new("base"), &config, dataset(&config), &job).unwrap();
+    Training::adapt_watched(&vanilla, Path::new("base"), None, &config, dataset(&config), &job).unwrap();
     // 12 samples at 16 noise levels.
     assert_eq!([&tally.total, &tally.done].map(|n| n.load(Ordering::Relaxed)), [192, 192]);
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use softly::audit_text::{fitted, outlier_words, place, share, span};
 use softly::error::{Error, Result};
 use softly::files::write_text;
 use softly::{DataAudit, DatasetFolder, SplitInspection};
@@ -14,8 +15,6 @@ use softly_figures::picture::{ColourMap, Field};
 use softly_figures::svg::Svg;
 use softly_pde::audit::{EquationAudit, percent};
 use softly_studies::coordinates;
-
-use super::audit_text::{fitted, outlier_words, place, share, span};
 
 /// Writes the page of `found` to `file`; `name` says where the equation comes from.
 pub fn write(

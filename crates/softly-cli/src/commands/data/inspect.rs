@@ -11,7 +11,7 @@ use softly::files::write_atomically;
 use softly::job::Reporter;
 use softly::{
     ConstraintConfig, DataConstraint, DatasetFolder, Layers, Residuals, Split, SplitInspection, audit, audit_stride,
-    inspect,
+    audit_text, inspect,
 };
 use softly_figures::field_grid::{FieldGrid, FieldRow, Quantity};
 use softly_figures::picture::{Field, colours_of};
@@ -21,7 +21,7 @@ use softly_pde::audit::number;
 use softly_pde::grid::{Axis, Placement};
 use softly_studies::coordinates;
 
-use super::{audit_page, audit_text, label};
+use super::{audit_page, label};
 use crate::interrupt::{catch_interrupt, job};
 use crate::output::{print, print_json};
 use crate::progress::Bar;
@@ -78,7 +78,7 @@ pub fn run(path: &Path, wishes: &Wishes<'_>, json: bool) -> Result<()> {
     } else {
         tell(&folder, [&train, &valid], equation.as_ref().map(|e| (name.as_str(), e)));
         if let Some(found) = &found {
-            audit_text::tell(found);
+            audit_text::lines(found).iter().for_each(|line| print(line));
         }
     }
     Ok(())

@@ -1,7 +1,6 @@
 //! `softly data`: make datasets and look at them.
 
 mod audit_page;
-mod audit_text;
 mod describe;
 mod export;
 mod generate;

@@ -44,22 +44,13 @@ fn own_data(trained: &Trained) -> Result<Dataset> {
     }
 }
 
-/// What measures samples of `trained` against `data`, which are of `other` origin than the training data or not: by [truth], which
-/// is the equation of the training data unless it was given, else by [constraint]; without either there are no residuals.
-pub fn evaluator_of<'a>(trained: &Trained, data: &'a Dataset, other: bool) -> Result<FieldEvaluator<'a>> {
-    let config = &trained.blueprint.config;
-    // Other data may obey another equation.
-    let own = data.equation.as_ref().filter(|_| other);
-    let truth = own.or(config.truth.as_ref()).or(config.constraint.as_ref());
-    FieldEvaluator::new(data, truth, &trained.blueprint.data.units)
-}
-
 /// Samples that are kept beside the evaluation of a run.
 const KEPT: usize = 64;
 
 /// The run folder that is measured, unless the command line changes how it samples: such numbers are of the moment.
 pub fn run_as_it_is(sampling: &Sampling) -> Option<RunFolder> {
-    let changed = !settings_of(sampling, sampling.compliance).is_empty() || sampling.seed != 0;
+    let changed =
+        !settings_of(sampling, sampling.compliance).is_empty() || sampling.seed != 0 || sampling.grid.is_some();
     (!changed && sampling.model.is_dir()).then(|| RunFolder::new(&sampling.model))
 }
 
@@ -82,10 +73,10 @@ pub fn run(
     let config = &trained.blueprint.config;
     let other = data.is_some();
     let data = data_of(trained, data)?;
-    let evaluator = evaluator_of(trained, &data, other)?;
+    let evaluator = FieldEvaluator::for_model(trained, &data, other)?;
     let nll = metrics.contains(&MetricName::Nll);
     let eval = FieldEval {
-        samples: sampling.count as usize,
+        samples: sampling.count() as usize,
         batch: (sampling.batch as usize).min(64),
         likelihood: if nll { 64 } else { 0 },
         likelihood_steps: 64,

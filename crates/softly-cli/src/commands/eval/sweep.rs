@@ -8,12 +8,12 @@ use serde_json::json;
 use softly::error::{Error, Result};
 use softly::files::{make_folder, write_text};
 use softly::statistics::Summary;
-use softly::{Bits, Compliance, DistanceError, FieldEval, Trained, cloud, device};
+use softly::{Bits, Compliance, DistanceError, FieldEval, FieldEvaluator, Trained, cloud, device};
 use softly_figures::axis::Scale;
 use softly_figures::charts::{Axes, LineChart, Point, Series};
 use softly_figures::svg::{INK, Svg};
 
-use super::fields::{data_of, evaluator_of};
+use super::fields::data_of;
 use super::points::point_eval_of;
 use super::refuse_idle;
 use crate::arguments::Sampling;
@@ -90,9 +90,9 @@ fn field_rows(
 ) -> Result<Vec<Row>> {
     let other = data.is_some();
     let data = data_of(base, data)?;
-    let evaluator = evaluator_of(base, &data, other)?;
+    let evaluator = FieldEvaluator::for_model(base, &data, other)?;
     let eval = FieldEval {
-        samples: sampling.count as usize,
+        samples: sampling.count() as usize,
         batch: (sampling.batch as usize).min(64),
         likelihood: 64,
         likelihood_steps: 64,

@@ -44,6 +44,8 @@ const MOST_EPOCHS: u64 = 400;
 const VANILLA_SHARE: f64 = 0.75;
 /// Values of a batch beyond which it gets smaller.
 const BATCH_NODES: usize = 16 * 128 * 128;
+/// Training samples that steps are timed with.
+const FEW: usize = 16;
 /// Samples that the direction `kalman` is measured with.
 const MEASURED: f64 = 128.0;
 
@@ -95,6 +97,20 @@ struct Times {
     adapt: Option<[f64; 2]>,
 }
 
+/// What a configuration is sized by.
+struct Measured {
+    sizes: Sizes,
+    times: Times,
+    iterations: u64,
+}
+
+impl Measured {
+    fn start(&self, text: String, unknown: Vec<String>) -> Start {
+        let Self { sizes, times, iterations } = self;
+        Start { text, unknown, step_seconds: times.step, iterations: *iterations, channels: sizes.channels }
+    }
+}
+
 impl Starter {
     /// The configuration for the dataset in `folder`, to be written to `file`.
     pub fn start(&self, folder: &DatasetFolder, file: &Path, device: &Device) -> Result<Start> {
@@ -107,24 +123,38 @@ impl Starter {
             .hint("`softly presets circle-demo` prints a configuration for points"));
         }
         let law = self.law(folder)?;
-        let few = some_samples(folder)?;
-        let mut sizes = Sizes::of(folder);
-        let first = sizes.times(law.as_ref(), &few, device)?;
+        let measured = self.measured(law.as_ref(), folder.description.train, &some_samples(folder)?, device)?;
+        let page = self.page(&measured, law.as_ref(), folder.description.train, grid);
+        Ok(measured.start(page.text(folder, file), law.as_ref().map_or(Vec::new(), Law::unknown)))
+    }
+
+    /// Network, noise and schedule for data in memory under `constraint`: a configuration without data and equation. Equations
+    /// and parameters of the starter do not count.
+    pub fn sizes(&self, dataset: &Dataset, constraint: Option<&ConstraintConfig>, device: &Device) -> Result<Start> {
+        let few = dataset.first(FEW);
+        let law = constraint.map(|constraint| Law { constraint: dataset.complete(constraint), own: true });
+        let measured = self.measured(law.as_ref(), dataset.train_count(), &few, device)?;
+        let page = self.page(&measured, law.as_ref(), dataset.train_count(), &dataset.grid);
+        Ok(measured.start(page.sizes(), Vec::new()))
+    }
+
+    fn page<'a>(&self, measured: &'a Measured, law: Option<&'a Law>, train: usize, grid: &'a Grid) -> Page<'a> {
+        let Measured { sizes, times, iterations } = measured;
+        Page { grid, train, law, sizes, times, iterations: *iterations, budget: self.budget }
+    }
+
+    /// The largest network that learns enough in the time that there is, timed with a `few` of the `train` samples.
+    fn measured(&self, law: Option<&Law>, train: usize, few: &Dataset, device: &Device) -> Result<Measured> {
+        let mut sizes = Sizes::of(&few.grid, train);
+        let first = sizes.times(law, few, device)?;
         let seconds = VANILLA_SHARE * self.budget.as_secs_f64();
         let estimate = |channels: usize| first.step * (channels as f64 / FIRST_TRIED as f64).powf(COST);
         let enough = |channels: &usize| seconds / estimate(*channels) >= ENOUGH_STEPS;
         sizes.channels = CHANNELS.into_iter().find(enough).unwrap_or(CHANNELS[CHANNELS.len() - 1]);
-        let times = if sizes.channels == FIRST_TRIED { first } else { sizes.times(law.as_ref(), &few, device)? };
-        let epochs = MOST_EPOCHS * folder.description.train as u64 / sizes.batch as u64;
+        let times = if sizes.channels == FIRST_TRIED { first } else { sizes.times(law, few, device)? };
+        let epochs = MOST_EPOCHS * train as u64 / sizes.batch as u64;
         let iterations = rounded(seconds / times.step).min(MOST_STEPS).min(epochs).max(100);
-        let page = Page { folder, law: law.as_ref(), sizes: &sizes, times: &times, iterations, budget: self.budget };
-        Ok(Start {
-            text: page.text(file),
-            unknown: law.as_ref().map_or(Vec::new(), Law::unknown),
-            step_seconds: times.step,
-            iterations,
-            channels: sizes.channels,
-        })
+        Ok(Measured { sizes, times, iterations })
     }
 
     /// The equations as a constraint, checked; `None` if there are none.
@@ -234,13 +264,12 @@ impl Law {
 }
 
 impl Sizes {
-    /// The first network to try for the dataset in `folder`.
-    fn of(folder: &DatasetFolder) -> Self {
-        let grid = &folder.description.grid;
+    /// The first network to try for `train` samples on `grid`.
+    fn of(grid: &Grid, train: usize) -> Self {
         let shorter = grid.rows().min(grid.cols());
         // The deepest level has 8 nodes or more along the shorter side.
         let levels = (1..5).filter(|level| shorter >> level >= 8).count() + 1;
-        let batch = (BATCH_NODES / grid.len()).clamp(4, 16).min(folder.description.train);
+        let batch = (BATCH_NODES / grid.len()).clamp(4, 16).min(train);
         let threads = rayon::current_num_threads().min(batch).min(8);
         let side = (grid.len() as f64).sqrt();
         Self {
@@ -317,7 +346,7 @@ fn some_samples(folder: &DatasetFolder) -> Result<Dataset> {
     Ok(Dataset {
         fields: folder.fields(),
         grid: folder.description.grid.clone(),
-        train: read(Split::Train, 16)?,
+        train: read(Split::Train, FEW)?,
         valid: read(Split::Valid, 1)?,
         scalars: folder.description.scalars(),
         constants: folder.description.constants.clone(),

@@ -15,7 +15,9 @@ use crate::data::folder::DatasetFolder;
 
 /// The file to be written.
 pub(super) struct Page<'a> {
-    pub folder: &'a DatasetFolder,
+    pub grid: &'a Grid,
+    /// Training samples.
+    pub train: usize,
     pub law: Option<&'a Law>,
     pub sizes: &'a Sizes,
     pub times: &'a Times,
@@ -24,13 +26,19 @@ pub(super) struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// The text of `file`.
-    pub fn text(&self, file: &Path) -> String {
-        [self.head(file), self.data(file), self.network(), self.training(), self.law(), self.methods()].join("\n")
+    /// The text of `file` for the dataset in `folder`.
+    pub fn text(&self, folder: &DatasetFolder, file: &Path) -> String {
+        let [head, data, law] = [Self::head(folder, file), Self::data(folder, file), self.law(folder)];
+        [head, data, self.network(), self.training(), law, self.methods()].join("\n")
     }
 
-    fn head(&self, file: &Path) -> String {
-        let description = &self.folder.description;
+    /// The text without data and equation.
+    pub fn sizes(&self) -> String {
+        [self.network(), self.training(), self.methods()].join("\n")
+    }
+
+    fn head(folder: &DatasetFolder, file: &Path) -> String {
+        let description = &folder.description;
         let file = file.display();
         format!(
             "# {} training and {} held-out samples of {}\n# on {}.\n#\n\
@@ -41,13 +49,13 @@ impl Page<'_> {
              #   softly report runs/vanilla runs/adapted --out report.html\n",
             description.train,
             description.valid,
-            self.folder.fields().join(", "),
+            folder.fields().join(", "),
             grid_words(&description.grid),
         )
     }
 
-    fn data(&self, file: &Path) -> String {
-        let path = seen_from(file.parent().unwrap_or(Path::new("")), &self.folder.path).display().to_string();
+    fn data(folder: &DatasetFolder, file: &Path) -> String {
+        let path = seen_from(file.parent().unwrap_or(Path::new("")), &folder.path).display().to_string();
         format!(
             "[data]\npath = {}  # seen from this file's folder\n\
              normalise = \"std\"  # the network sees every field with mean 0 and the same scatter\n",
@@ -56,7 +64,7 @@ impl Page<'_> {
     }
 
     fn network(&self) -> String {
-        let (sizes, grid) = (self.sizes, &self.folder.description.grid);
+        let (sizes, grid) = (self.sizes, self.grid);
         let step = 1 << (sizes.levels - 1);
         let [rows, cols] = [grid.rows(), grid.cols()].map(|side| side.div_ceil(step));
         format!(
@@ -76,7 +84,7 @@ impl Page<'_> {
     fn training(&self) -> String {
         let Self { sizes, times, iterations, .. } = self;
         let threads = rayon::current_num_threads();
-        let passes = *iterations as f64 * sizes.batch as f64 / self.folder.description.train as f64;
+        let passes = *iterations as f64 * sizes.batch as f64 / self.train as f64;
         // Longer runs bear a smaller rate.
         let rate = 5e-2 * (2500.0 / *iterations as f64).min(1.0).sqrt();
         format!(
@@ -85,7 +93,7 @@ impl Page<'_> {
              iterations = {iterations}\nbatch = {}\n\
              shares = {}  # parts of a batch that are worked on side by side\nrate = {}\n\
              schedule = {{ kind = \"cosine\", warmup = {} }}  # down to zero at the last step\n\
-             log_every = {}\ncheckpoint_every = {}\n\n[sampler]\nsteps = 32\n",
+             log_every = {}\ncheckpoint_every = {}\n\n[sampler]\nsteps = 24  # network calls of a sample\n",
             seconds(times.step),
             seconds(*iterations as f64 * times.step),
             seconds(self.budget.as_secs_f64()),
@@ -98,8 +106,8 @@ impl Page<'_> {
         )
     }
 
-    fn law(&self) -> String {
-        let names = toml::Value::from(self.folder.fields());
+    fn law(&self, folder: &DatasetFolder) -> String {
+        let names = toml::Value::from(folder.fields());
         let Some(law) = self.law else {
             return format!(
                 "# The equation: a formula that is zero where it holds. `softly data inspect` says how well it does.\n\

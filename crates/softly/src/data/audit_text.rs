@@ -1,37 +1,36 @@
 //! The audit of a dataset as text.
 
-use softly::DataAudit;
 use softly_pde::audit::{Band, EquationAudit, Fit, Identifiability, Outlier, interval, number, percent};
 
-use crate::output::{print, text_table};
+use crate::data::audit::DataAudit;
+use crate::text::text_table;
 
 /// Outliers that are listed.
 const LISTED: usize = 5;
 
-/// Prints the audit: a table of each equation, fitted parameters, then the verdict.
-pub fn tell(found: &DataAudit) {
+/// The audit in lines: a table of each equation, fitted parameters, then the verdict.
+pub fn lines(found: &DataAudit) -> Vec<String> {
+    let mut lines = Vec::new();
     let several = found.audit.equations.len() > 1;
     for (e, equation) in found.audit.equations.iter().enumerate() {
-        print("");
+        lines.push(String::new());
         let title = if several { format!("Equation {}", e + 1) } else { "Equation".into() };
-        print(&format!("{title}: {} ({})", equation.formula, place(equation)));
-        print(&text_table(&terms(equation), 1));
-        for line in places(equation) {
-            print(&line);
-        }
+        lines.push(format!("{title}: {} ({})", equation.formula, place(equation)));
+        lines.push(text_table(&terms(equation), 1));
+        lines.extend(places(equation));
         if let Some(outliers) = found.outliers.get(e).filter(|outliers| !outliers.is_empty()) {
-            print(&format!("outliers: {}", outlier_words(outliers)));
+            lines.push(format!("outliers: {}", outlier_words(outliers)));
         }
     }
-    print("");
+    lines.push(String::new());
     if found.audit.samples < found.of {
-        print(&format!("The audit looked at {} of {} training samples.", found.audit.samples, found.of));
+        lines.push(format!("The audit looked at {} of {} training samples.", found.audit.samples, found.of));
     }
     if let Some(fit) = &found.fit {
-        print(&text_table(&fitted(fit), 5));
-        print("");
+        lines.extend([text_table(&fitted(fit), 5), String::new()]);
     }
-    print(&format!("Verdict: {}", found.audit.verdict));
+    lines.push(format!("Verdict: {}", found.audit.verdict));
+    lines
 }
 
 /// Where an equation counts.
