@@ -18,7 +18,7 @@ class Victim(NamedTuple):
     # What is said of a change of texts for people, which no result depends on but those `noted`.
     said: str = ""
     noted: tuple = ()
-    # A command that reads the result and has to refuse it, if the first one only moved it.
+    # A command that reads the result, if the first one only moves it: it refuses the damage, or sees none.
     reader: list = []
 
 
@@ -126,6 +126,8 @@ def expectation(lab, victim):
     outcome = lab.run(victim.arguments, folder, victim.environment)
     assert outcome.code == 0, f"{victim.name}: {outcome.err}"
     found = contents(folder)
+    if victim.reader:
+        found["what a reader sees"] = lab.run(victim.reader, folder).out.encode()
     shutil.rmtree(folder)
     return found
 
@@ -144,6 +146,8 @@ def trial(lab, victim, expected, random):
         return folder, counts | {"failed": 1}, f"{place}: {outcome.code} {outcome.err.strip()[-300:]}"
     if outcome.code == 2:
         return folder, counts | {"refused": 1}, None
+    seen = expected.get("what a reader sees")
+    expected = {k: v for k, v in expected.items() if k != "what a reader sees"}
     found = contents(folder)
     whole = f"{victim.folder}/{name}"
     if found.get(whole) == data:
@@ -155,6 +159,8 @@ def trial(lab, victim, expected, random):
         return folder, counts | {"without effect": 1}, None
     if victim.said and set(names) <= set(victim.noted) and victim.said in outcome.err:
         return folder, counts | {"said": 1}, None
-    if victim.reader and lab.run(victim.reader, folder).code == 2:
-        return folder, counts | {"refused": 1}, None
+    if victim.reader:
+        read = lab.run(victim.reader, folder)
+        if read.code == 2 or read.code == 0 and read.out.encode() == seen:
+            return folder, counts | {"refused" if read.code == 2 else "without effect": 1}, None
     return folder, counts | {"silently used": 1}, f"{place} is silently used: {', '.join(names)}"

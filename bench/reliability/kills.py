@@ -5,7 +5,7 @@ import shutil
 from lab import difference
 
 # How often a command is killed in a row, at most, before it may end.
-MOST_IN_A_ROW = 4
+MOST_IN_A_ROW = 8
 
 
 def judged(trial, report):
@@ -29,7 +29,7 @@ def finished(lab, scenario, folder, expected):
 
 
 def random_moments(lab, scenario, expected, length, random):
-    """A command that is killed up to four times, then runs to its end."""
+    """A command that is killed several times, then runs to its end."""
     folder = scenario.prepare(lab)
     counts = {"kills": 0, "trials": 1}
     for _ in range(random.randint(1, MOST_IN_A_ROW)):

@@ -44,6 +44,7 @@ class Run:
     def __init__(self, lab, options):
         self.lab, self.options, self.problems = lab, options, []
         self.pool = concurrent.futures.ThreadPoolExecutor(options.jobs)
+        self.counts, self.begin = {"seed": options.seed, "long": options.long, "jobs": options.jobs}, time.monotonic()
 
     def report(self, problem):
         self.problems.append(problem)
@@ -61,7 +62,7 @@ class Run:
 
     def operations(self, prepared):
         """Faults at file operations."""
-        found = {}
+        found = self.counts["operations"] = {}
         for scenario, (expected, _, operations) in prepared:
             every = EVERY.get(scenario.name, (1, 6))[not self.options.long]
             for kind in ("kill", "eio", "full"):
@@ -70,11 +71,10 @@ class Run:
                 trials = [lambda at=at, s=scenario, e=expected, k=kind: kills.operation(self.lab, s, e, k, at) for at in places]
                 found[f"{scenario.name}, {kind}"] = {"operations": operations} | self.all(trials)
             self.tell(found, scenario.name)
-        return found
 
     def kills(self, prepared):
         """Kills at random moments, until there are enough."""
-        found = {}
+        found = self.counts["kills"] = {}
         for scenario, (expected, length, _) in prepared:
             wanted = KILLS[scenario.name] * (1 if self.options.long else SHORT_KILLS)
             total, number = collections.Counter(), 0
@@ -86,19 +86,17 @@ class Run:
                     for n in numbers]))
             found[scenario.name] = dict(total)
             self.tell(found, scenario.name)
-        return found
 
     def damage(self):
         """Damaged files."""
         victims = damage.victims(self.lab)
         expected = [damage.expectation(self.lab, victim) for victim in victims]
-        share = DAMAGED[not self.options.long] // len(victims)
-        found = {}
+        share = -(-DAMAGED[not self.options.long] // len(victims))
+        found = self.counts["damage"] = {}
         for victim, whole in zip(victims, expected):
             found[victim.name] = self.all([
                 lambda n=n: damage.trial(self.lab, victim, whole, self.random("damage", victim.name, n)) for n in range(share)])
             self.tell(found, victim.name)
-        return found
 
     def hostile(self):
         """Hostile inputs."""
@@ -114,12 +112,19 @@ class Run:
 
         found = self.all([lambda words=words: trial(words) for words in inputs])
         found = {"inputs": len(inputs)} | found | {f"most {key}": round(value, 2) for key, value in most.items()}
-        print(f"  hostile inputs: {found}", flush=True)
-        return found
+        self.counts["hostile"] = {"hostile inputs": found}
+        self.tell(self.counts["hostile"], "hostile inputs")
 
     def tell(self, found, name):
+        """Shows the counts of a command or a kind of file, and keeps all so far."""
         for key in [key for key in found if key.split(",")[0] == name]:
             print(f"  {key}: {found[key]}", flush=True)
+        self.keep()
+
+    def keep(self):
+        self.counts |= {"problems": self.problems, "seconds": round(time.monotonic() - self.begin)}
+        if self.options.out:
+            self.options.out.write_text(json.dumps(self.counts, indent=1) + "\n")
 
 
 def options():
@@ -135,24 +140,19 @@ def options():
 def main():
     chosen = options()
     program = os.environ.get("SOFTLY_PROGRAM", ROOT / "target/release/softly")
-    start = time.monotonic()
     home = pathlib.Path(tempfile.mkdtemp(prefix="softly-reliability-"))
     lab = Lab(program, home, chosen.seed)
     templates(lab)
     run = Run(lab, chosen)
-    counts = {"seed": chosen.seed, "long": chosen.long, "program": json.loads(lab.run(["info", "--json"], home).out)}
+    run.counts["program"] = json.loads(lab.run(["info", "--json"], home).out)
     parts = chosen.only or PARTS
     needed = [name for name in ("operations", "kills") if name in parts]
     prepared = [(scenario, scenario.whole(lab)) for scenario in scenarios()] if needed else []
     for name in parts:
         print(name, flush=True)
-        begin = time.monotonic()
-        counts[name] = getattr(run, name)(prepared) if name in needed else getattr(run, name)()
-        counts[f"{name} seconds"] = round(time.monotonic() - begin)
-    counts |= {"problems": run.problems, "seconds": round(time.monotonic() - start), "jobs": chosen.jobs}
-    if chosen.out:
-        chosen.out.write_text(json.dumps(counts, indent=1) + "\n")
-    print(f"{len(run.problems)} problems in {counts['seconds']} s, seed {chosen.seed}")
+        getattr(run, name)(prepared) if name in needed else getattr(run, name)()
+    run.keep()
+    print(f"{len(run.problems)} problems in {run.counts['seconds']} s, seed {chosen.seed}")
     if not run.problems:
         shutil.rmtree(home)
     sys.exit(1 if run.problems else 0)

@@ -90,7 +90,7 @@ pub fn formula(data: &[u8]) {
     let adjoints = program.reverse(&algebra, &tape, Value::Number(1.0));
     assert_eq!(adjoints.len(), 2);
     let tangent = program.tangent(&algebra, &tape, &[Some(wave(3.0).into()), None]);
-    assert!(tangent.is_none_or(|tangent| matches!(tangent.numbers().len(), n if n == 1 || n == len)));
+    assert!(tangent.is_none_or(|tangent| [1, len].contains(&tangent.numbers().len())));
 }
 
 /// A configuration, alone and as a setting on top of a preset: parsed, checked, written and read again, and its constraint
@@ -178,8 +178,8 @@ pub fn snapshot(data: &[u8]) {
             let path = file("input.safetensors", &[]);
             let parts: Vec<&[u8]> = rest.split(|&b| b == 0).collect();
             let text = |i: usize| String::from_utf8_lossy(parts.get(i).copied().unwrap_or_default()).into_owned();
-            let metadata = ["config", "data", "step"].iter().enumerate().map(|(i, key)| (key.to_string(), text(i)));
-            let values = vec![0.5; parts.get(3).map_or(0, |bytes| bytes.len())];
+            let metadata = ["config", "data", "step"].iter().enumerate().map(|(i, key)| ((*key).to_string(), text(i)));
+            let values = vec![0.5; parts.get(3).copied().unwrap_or_default().len()];
             let tensors = vec![("first.weight".to_string(), vec![values.len()], values)];
             let whole = TensorFile { metadata: metadata.collect::<HashMap<_, _>>(), tensors };
             whole.write(&path).expect("a header of text can be written");
