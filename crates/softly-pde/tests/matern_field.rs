@@ -69,11 +69,10 @@ fn the_determinant_is_the_matrix_s() {
 fn the_covariance_inside_is_matern_s() {
     // Along a row from the centre of a grid whose spacing is a quarter of ℓ, three ℓ and more from the boundary.
     let (n, length) = (41, 0.1);
-    let exponential = |r: f64| (-r).exp();
-    let smoother = |r: f64| (1.0 + 3f64.sqrt() * r) * (-(3f64.sqrt()) * r).exp();
+    let exponential: fn(f64) -> f64 = |r| (-r).exp();
+    let smoother: fn(f64) -> f64 = |r| (1.0 + 3f64.sqrt() * r) * (-(3f64.sqrt()) * r).exp();
     // Waves beyond the grid are missing, of which the kink of exp(−r) at 0 has many.
-    let cases: [(f64, &dyn Fn(f64) -> f64, f64); 2] = [(0.5, &exponential, 0.07), (1.5, &smoother, 0.005)];
-    for (smoothness, expected, tolerance) in cases {
+    for (smoothness, expected, tolerance) in [(0.5, exponential, 0.07), (1.5, smoother, 0.005)] {
         let columns = columns(&MaternField::new(&Grid::unit(n, n), length, smoothness).unwrap());
         let centre = n * n / 2;
         for step in 0..=8 {

@@ -75,7 +75,9 @@ fn inverse(reproduce: &Reproduce, json: bool) -> Result<()> {
         for (words, lines) in inverse_report::text_tables(&table) {
             print(&format!("{words}\n{}\n", text_table(&lines, 2)));
         }
-        inverse_report::verdicts(&table).iter().for_each(|verdict| print(verdict));
+        for verdict in inverse_report::verdicts(&table) {
+            print(&verdict);
+        }
     }
     say(&format!("wrote {} and {}", out.join("table.json").display(), page.display()));
     Ok(())

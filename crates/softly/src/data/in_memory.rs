@@ -36,8 +36,8 @@ impl<'a> InMemory<'a> {
 }
 
 /// A field of which only the name is known.
-fn plain(name: &String) -> FieldSpec {
-    FieldSpec { name: name.clone(), quantity: String::new(), unit: String::new() }
+fn plain(name: &str) -> FieldSpec {
+    FieldSpec { name: name.to_string(), quantity: String::new(), unit: String::new() }
 }
 
 impl Source for InMemory<'_> {
@@ -47,7 +47,7 @@ impl Source for InMemory<'_> {
 
     fn fields(&self) -> Vec<FieldSpec> {
         let Dataset { fields, scalars, .. } = self.dataset;
-        fields.iter().filter(|name| !scalars.contains(name)).map(plain).collect()
+        fields.iter().filter(|name| !scalars.contains(name)).map(|name| plain(name)).collect()
     }
 
     fn grid(&self) -> Grid {
@@ -59,7 +59,7 @@ impl Source for InMemory<'_> {
     }
 
     fn scalars(&self) -> Vec<FieldSpec> {
-        self.dataset.scalars.iter().map(plain).collect()
+        self.dataset.scalars.iter().map(|name| plain(name)).collect()
     }
 
     fn constants(&self) -> BTreeMap<String, f64> {

@@ -238,7 +238,9 @@ impl Site<'_> {
             let misfits: Vec<Vec<f64>> =
                 pairs.par_iter().step_by(few).map(|pair| self.misfit(constraint, &modes, pair)).collect();
             let mut moments = NodeMoments::new(misfits.first().map_or(0, Vec::len));
-            misfits.iter().for_each(|misfit| moments.add(misfit));
+            for misfit in &misfits {
+                moments.add(misfit);
+            }
             let mean: Vec<f64> = moments.means().collect();
             let variance: Vec<f64> = moments.variances().map(|variance| variance.max(1e-12)).collect();
             let inflation =

@@ -189,7 +189,9 @@ impl<'a> Observed<'a> {
         let mut gain = Update::new(&sensors.columns, l).gain();
         // Innovations come in units of the sensors' own noise.
         for (row, (sd, total)) in gain.chunks_exact_mut(l).zip(self.observations.sds().iter().zip(&sensors.noise)) {
-            row.iter_mut().for_each(|v| *v *= sd / total);
+            for v in row.iter_mut() {
+                *v *= sd / total;
+            }
         }
         let matrix = |values: Vec<f64>, shape: [usize; 2]| -> Tensor<2> {
             Tensor::from_data(TensorData::new(values, shape), (device, like.dtype()))
@@ -212,7 +214,9 @@ impl<'a> Observed<'a> {
             let count: usize = rows.iter().map(|rows| rows.right.len()).sum();
             let mut columns = Vec::with_capacity(l * count);
             for k in 0..l {
-                rows.iter().for_each(|rows| columns.extend_from_slice(rows.column(k)));
+                for rows in &rows {
+                    columns.extend_from_slice(rows.column(k));
+                }
             }
             // The rows say what they are at `at`; seen from D the step so far belongs to the right-hand side.
             let mut right: Vec<f64> = rows.iter().flat_map(|rows| rows.right.clone()).collect();

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checks::at_least_one;
 use crate::constraint::SoftConstraint;
+use crate::constraint::linearised::LinearisedSystem;
 use crate::direction::krylov::conjugate_gradients;
 use crate::error::Result;
 use crate::observe::conditioning::{Condition, Given};
@@ -160,7 +161,7 @@ impl Projection<'_> {
                 None => own,
             }
         };
-        let misfit = joined(self.observations.normalised_misfit(&x), system.as_ref().map(|system| system.residual()));
+        let misfit = joined(self.observations.normalised_misfit(&x), system.as_ref().map(LinearisedSystem::residual));
         let apply = |w: Tensor<2>| product(&transposed(&w)) + w * RIDGE;
         let weights = conjugate_gradients(misfit, self.iterations, apply, |residual| residual);
         x - transposed(&weights)

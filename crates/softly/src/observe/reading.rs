@@ -195,7 +195,7 @@ fn columns(names: &[String], path: &Path, grid: &Grid) -> Result<Vec<Column>> {
 
 /// What a table looks like.
 fn example(grid: &Grid) -> String {
-    let axes: String = grid.axes.iter().map(|axis| format!("{},", axis.name)).collect();
+    let axes: String = grid.axes.iter().flat_map(|axis| [axis.name.as_str(), ","]).collect();
     format!("the first line is field,{axes}value,sd (sd may be left out)")
 }
 

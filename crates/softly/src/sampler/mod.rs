@@ -159,7 +159,7 @@ impl Sampler {
         self.check_noise()?;
         self.check_density()?;
         let Churn { from, to, .. } = self.churn;
-        if !(from <= to) {
+        if from.is_nan() || to.is_nan() || from > to {
             let problem = format!("expected from ≤ to, found {from} and {to}: no noise level is between them");
             return Err(Error::input("sampler.churn", problem));
         }

@@ -63,7 +63,7 @@ impl Problem {
             rows[1][i * 16 + 1] = weight / 2.0;
         }
         for (k, node) in [17, 40, 99, 130, 201, 255].into_iter().enumerate() {
-            readings.push(("a", at((node / 16) as f64, (node % 16) as f64), 0.2 * k as f64 - 0.5, 0.1));
+            readings.push(("a", at(f64::from(node / 16), f64::from(node % 16)), 0.2 * k as f64 - 0.5, 0.1));
             rows.push((0..256).map(|i| if i == node { 1.0 } else { 0.0 }).collect());
         }
         Self { data: Gaussian::large(), observations: observe(&readings, &grid, 1), rows }

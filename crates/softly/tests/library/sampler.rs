@@ -207,7 +207,7 @@ fn a_sample_does_not_depend_on_its_batch_or_on_threads() {
     let ancestral = Sampler { solver: SolverKind::Ancestral, steps: 12, ..Sampler::default() };
     let guided = Sampler { guidance: Some(GuidanceConfig::Dps(Dps { scale: 0.1 })), ..heun.clone() };
     let features = ScdConfig { input: GammaInput::Features, output: GammaOutput::Channel, ..scd(Scale::Jacobi) };
-    let cases = [
+    let cases = vec![
         ("vanilla", point_blueprint(None), heun.clone()),
         ("dpm-2m", point_blueprint(None), Sampler { solver: SolverKind::Dpm2m, ..heun.clone() }),
         ("dpm-3m", point_blueprint(None), Sampler { solver: SolverKind::Dpm3m, eta: 0.5, ..heun.clone() }),

@@ -78,7 +78,9 @@ pub fn run(path: &Path, wishes: &Wishes<'_>, json: bool) -> Result<()> {
     } else {
         tell(&folder, [&train, &valid], equation.as_ref().map(|e| (name.as_str(), e)));
         if let Some(found) = &found {
-            audit_text::lines(found).iter().for_each(|line| print(line));
+            for line in audit_text::lines(found) {
+                print(&line);
+            }
         }
     }
     Ok(())

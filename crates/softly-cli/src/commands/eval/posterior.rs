@@ -57,7 +57,7 @@ pub fn run(
     let mut rows = Vec::new();
     let mut shown: Option<Posterior> = None;
     let method = trained.blueprint.config.conditioning.clone();
-    let control = (method.name() != "kriging").then(|| Conditioning::Kriging(Kriging {}));
+    let control = (method.name() != "kriging").then_some(Conditioning::Kriging(Kriging {}));
     for method in std::iter::once(method).chain(control) {
         let knowledge = trained.knowledge(method.method().needs(), &data, &job)?;
         job.reporter.begin((cases * count as usize * steps) as u64, 0);
