@@ -249,7 +249,7 @@ class Model:
                 raise Error(f"{name}: expected a whole number of at least {least}, found {number!r}")
         words = _settings(settings, compliance) + ([] if steps is None else [f"sampler.steps={steps}"])
         with display(progress, "sample-steps") as shown:
-            flat = self._core.sample(int(n), int(first), int(seed), int(batch), words, shown)
+            flat = self._core.sample((int(n), int(first), int(seed)), int(batch), words, shown)
         values = flat.reshape(int(n), *self.shape)
         return {name: values[:, channel] for channel, name in enumerate(self.fields)}
 
@@ -270,7 +270,7 @@ class Model:
         """
         words = _settings(settings, compliance)
         with display(progress, "hundredths of samples") as shown:
-            found = json.loads(self._core.nll(data._data(), count, probes, seed, words, shown))
+            found = json.loads(self._core.nll(data._data(), (count, probes, seed), words, shown))
         samples = np.array([sample["bits_per_dim"] for sample in found["samples"]])
         return Likelihood(found["bits_per_dim"], found["bits_per_dim_physical"], found["standard_error"], samples, found)
 
