@@ -31,7 +31,9 @@ def numbers(name: str, array: object) -> Array:
 
 def finite(name: str, array: Array) -> None:
     """Refuses numbers that are not finite."""
-    if not np.isfinite(array.sum()) and not np.isfinite(array).all():
+    with np.errstate(all="ignore"):
+        total = array.sum()
+    if not np.isfinite(total) and not np.isfinite(array).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
         raise Error(f"{name}: expected finite numbers, found {array[where]} at {where}\nhint: drop or repair that sample")
 

@@ -242,7 +242,8 @@ def _checked(name: str, array: object) -> Floats:
     if found.ndim not in (1, 3) or 0 in found.shape:
         raise Error(f"{name}: expected an array [N, H, W], or [N] for a number per sample, found {list(found.shape)}")
     finite(name, found)
-    single = found.astype(np.float32, copy=False)
+    with np.errstate(over="ignore"):
+        single = found.astype(np.float32, copy=False)
     finite(f"{name} in single precision", single)
     return single
 
