@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use softly::Compliance;
+use softly::{Compliance, Conditioning};
 use softly_pde::darcy::Discretisation;
 use softly_studies::{Ablation, StudyScale};
 
@@ -46,6 +46,7 @@ Examples:
   softly reproduce circle                          two curves, short trainings: a few minutes
   softly reproduce circle --scale paper --seeds 1  the paper's trainings with one seed
   softly reproduce darcy --study noise             an ablation, in the folder of the main study
+  softly reproduce inverse                         fields from thirty sensors, every method of conditioning: an hour
 Run the same command again to go on after an interruption.")]
     Reproduce(Reproduce),
     /// List the presets, or print one.
@@ -125,15 +126,29 @@ says otherwise: a preset's [train] is for whole networks. The result is a run li
 Examples:
   softly sample runs/scd --count 1000 --out samples
   softly sample runs/vanilla --count 100 --guidance 0.2 --steps 50 --out guided
+  softly sample runs/vanilla --solver heun --steps 100 --spacing karras --out slow     the paper's sampler
   softly sample runs/adapted --compliance 1.5 --out closer    beyond what was learned, toward the constraint
-  softly sample runs/adapted --compliance full --out solved   projected onto it in the last steps")]
+  softly sample runs/adapted --compliance full --out solved   projected onto it in the last steps
+  softly sample runs/operator --grid 64x64 --out finer        on a grid that the network was not trained on
+  softly sample runs/operator --grid 64x64 --restart 1 --out refined   on the trained grid first, then refined
+  softly sample runs/vanilla --observe sensors.csv --noise p=1% --count 64 --out posterior   given measurements
+  softly sample runs/vanilla --observe p=known.npy --noise p=0.001 --conditioning dps --out guided
+A table of sensors begins with a line such as `field,x,y,value,sd`; a field may be a formula such as K*dx(p), a coordinate a range
+a:b, over which the reading is a mean. An array holds NaN where nothing was measured; [N, H, W] gives N cases, and `--count`
+samples are drawn of each.")]
     Sample {
         /// What to sample from.
         #[command(flatten)]
         sampling: Sampling,
+        /// What the samples are given.
+        #[command(flatten)]
+        observing: Observing,
         /// Sample indices A-B (both included) instead of 0 to count−1: sample i is the same in any range.
         #[arg(long, value_name = "A-B", conflicts_with = "count")]
         seeds: Option<String>,
+        /// Draw on the trained grid, interpolate to `--grid`, add noise of this level and denoise there.
+        #[arg(long, value_name = "SIGMA", requires = "grid", allow_negative_numbers = true)]
+        restart: Option<f64>,
         /// Folder for the arrays, one `<field>.npy` each (and `points.npy` for points).
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
@@ -148,6 +163,7 @@ Examples:
   softly eval runs/adapted --sweep compliance --count 256 --out front
   softly eval runs/vanilla --metrics explained     is the equation worth a training?
   softly eval runs/learned --metrics parameters    how well the data know the learned parameters
+  softly eval runs/darcy --observe p=15 --observe K=15 --noise 1% --out posterior   fields from 15 + 15 sensors
 Residuals are of [truth], which is the data's own equation unless it was given, else of [constraint]; without either
 they are left out. Numbers of a run as it is are kept in RUN/eval for `softly report`.")]
     Eval(Eval),
@@ -337,11 +353,17 @@ pub struct Eval {
     /// What to measure of a model of fields besides its samples, or of any model instead of them.
     #[arg(long, value_delimiter = ',', value_name = "METRIC,…")]
     pub metrics: Vec<MetricName>,
+    /// What the samples are given: measurements of held-out samples, which the posterior is judged by.
+    #[command(flatten)]
+    pub observing: Observing,
+    /// Held-out samples that are measured.
+    #[arg(long, default_value_t = 16, requires = "observe", value_parser = clap::value_parser!(u32).range(1..))]
+    pub cases: u32,
     /// Compare the values of a dial: residual against likelihood and marginal distances.
-    #[arg(long, value_name = "DIAL", conflicts_with_all = ["compliance", "scales", "metrics"])]
+    #[arg(long, value_name = "DIAL", conflicts_with_all = ["compliance", "scales", "metrics", "observe"])]
     pub sweep: Option<SweepName>,
-    /// Folder for `sweep.json` and `sweep.svg`.
-    #[arg(long, value_name = "DIR", requires = "sweep")]
+    /// Folder for `sweep.json` and `sweep.svg`, or for `posterior.json` and `posterior.html`.
+    #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
 
@@ -377,6 +399,8 @@ pub enum Study {
     Darcy,
     /// The Helmholtz equation, with an uncertain wave number.
     Helmholtz,
+    /// Darcy flow from measurements: every method of conditioning on one denoiser.
+    Inverse,
 }
 
 /// Where a configuration comes from.
@@ -434,15 +458,24 @@ pub struct Sampling {
     /// A run folder or a snapshot file.
     #[arg(value_name = "RUN|SNAPSHOT")]
     pub model: PathBuf,
-    /// Number of samples.
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
-    pub count: u32,
+    /// Number of samples: 1000 by default; given measurements, 64 of each case (`eval`: 39).
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub count: Option<u32>,
     /// Seed of the samples.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Sampler steps, instead of the run's.
+    /// How steps are taken, instead of the run's way: euler, heun, ancestral, dpm-2m, dpm-3m or unipc.
+    #[arg(long, value_name = "NAME")]
+    pub solver: Option<String>,
+    /// Sampler steps, instead of the run's. A step is a network call, of heun two.
     #[arg(long, allow_negative_numbers = true)]
     pub steps: Option<usize>,
+    /// Spacing of the noise levels, instead of the run's: karras, log-uniform, or fitted to the model.
+    #[arg(long, value_name = "NAME")]
+    pub spacing: Option<String>,
+    /// Noise put back in every step of dpm-2m, dpm-3m and unipc: 0 follows the ODE, 1 the reverse SDE.
+    #[arg(long, allow_negative_numbers = true, value_parser = not_negative)]
+    pub eta: Option<f64>,
     /// Smallest noise level, instead of the run's.
     #[arg(long, allow_negative_numbers = true)]
     pub sigma_min: Option<f64>,
@@ -453,6 +486,9 @@ pub struct Sampling {
     /// `full` projects onto it in the last steps (with the direction `newton`).
     #[arg(long, value_name = "C", allow_negative_numbers = true)]
     pub compliance: Option<Compliance>,
+    /// Another grid than the trained one over the same domain, such as 64x64 (models whose network is an `operator`).
+    #[arg(long, value_name = "ROWSxCOLS", value_parser = grid_size)]
+    pub grid: Option<[usize; 2]>,
     /// Samples per batch; the samples do not depend on it.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub batch: u32,
@@ -463,6 +499,39 @@ pub struct Sampling {
     /// Where to compute.
     #[command(flatten)]
     pub compute: Compute,
+}
+
+/// Reads `64x64`, rows and columns.
+fn grid_size(text: &str) -> Result<[usize; 2], String> {
+    let number = |text: &str| text.trim().parse::<usize>().ok().filter(|nodes| (2..=MOST_NODES).contains(nodes));
+    let sides = text.split_once(['x', '×']).and_then(|(rows, cols)| Some([number(rows)?, number(cols)?]));
+    sides.ok_or_else(|| format!("expected rows and columns from 2 to {MOST_NODES}, such as 64x64"))
+}
+
+/// Most points along an axis of `--grid`.
+const MOST_NODES: usize = 4096;
+
+impl Sampling {
+    /// Number of samples without measurements.
+    pub fn count(&self) -> u32 {
+        self.count.unwrap_or(1000)
+    }
+}
+
+/// What samples are given.
+#[derive(Debug, Args)]
+pub struct Observing {
+    /// Measurements: a table of sensors, or NAME=array.npy with NaN where nothing is known; may be repeated. `eval` measures
+    /// held-out samples: NAME=30 at thirty random nodes, NAME=all at every node, or at the places of a table.
+    #[arg(long, value_name = "FILE|NAME=…")]
+    pub observe: Vec<String>,
+    /// Noise of measurements that do not say their own: a standard deviation, p=0.01, or a share of the field's deviation in the
+    /// training data, p=1%, or 1% for all fields; may be repeated.
+    #[arg(long, value_name = "NAME=SD", requires = "observe")]
+    pub noise: Vec<String>,
+    /// How samples are conditioned, with settings `--set conditioning.KEY=…`; kalman by default.
+    #[arg(long, value_name = "METHOD", requires = "observe", value_parser = clap::builder::PossibleValuesParser::new(Conditioning::NAMES))]
+    pub conditioning: Option<String>,
 }
 
 /// Reads a finite number that is not negative.

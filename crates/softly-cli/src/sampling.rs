@@ -2,21 +2,38 @@
 
 use burn::tensor::Device;
 use softly::error::{Error, Result};
-use softly::{Compliance, Draw, Trained};
+use softly::{Compliance, Dataset, Draw, Trained};
+use softly_pde::grid::Grid;
 
-use crate::arguments::Sampling;
+use crate::arguments::{Observing, Sampling};
 use crate::interrupt::job;
 use crate::progress::Bar;
 
 /// The settings of a command line, with those that have flags of their own; `compliance` is a dial's value.
 pub fn settings_of(sampling: &Sampling, compliance: Option<Compliance>) -> Vec<String> {
     let flags = [
+        sampling.solver.as_ref().map(|solver| format!("sampler.solver='{solver}'")),
+        sampling.spacing.as_ref().map(|spacing| format!("sampler.spacing='{spacing}'")),
+        sampling.eta.map(|eta| format!("sampler.eta={eta:?}")),
         sampling.steps.map(|steps| format!("sampler.steps={steps}")),
         sampling.sigma_min.map(|sigma| format!("sampler.sigma_min={sigma:?}")),
         sampling.guidance.map(guidance),
         compliance.map(|c| format!("denoiser.scd.compliance={c}")),
     ];
     sampling.settings.iter().cloned().chain(flags.into_iter().flatten()).collect()
+}
+
+/// The model to sample from given measurements, with the command line's settings.
+pub fn load_observing(sampling: &Sampling, observing: &Observing, device: &Device) -> Result<Trained> {
+    let method = observing.conditioning.iter().map(|name| format!("conditioning={{ kind = \"{name}\" }}"));
+    let settings: Vec<String> = method.chain(settings_of(sampling, sampling.compliance)).collect();
+    let trained = Trained::load_with(&sampling.model, &settings, device)?;
+    if trained.blueprint.config.sampler.guidance.is_some() {
+        let problem = "the run has guidance by its constraint, which does not go with --observe";
+        return Err(Error::input("sampler.guidance", problem)
+            .hint("set a weight of the equation instead: --set conditioning.equation=…"));
+    }
+    Ok(trained)
 }
 
 /// The setting of DPS guidance.
@@ -26,7 +43,7 @@ pub fn guidance(scale: f64) -> String {
 
 /// The model to sample from on `device`, with the command line's settings.
 pub fn load(sampling: &Sampling, device: &Device) -> Result<Trained> {
-    Trained::load_with(&sampling.model, &settings_of(sampling, sampling.compliance), device)
+    Trained::load_on(&sampling.model, &settings_of(sampling, sampling.compliance), sampling.grid, device)
 }
 
 /// Numbers that one command may hold in memory: 8 GB of them.
@@ -64,8 +81,46 @@ pub fn indices_of(trained: &Trained, count: u32, range: Option<&str>) -> Result<
 pub fn draw(trained: &Trained, sampling: &Sampling, indices: &[u64], device: &Device) -> Result<Vec<f64>> {
     let steps = trained.blueprint.config.sampler.steps;
     let bar = Bar::new((indices.len() * steps) as u64, "sample-steps");
-    let draw = Draw { seed: sampling.seed, indices, batch: sampling.batch as usize };
+    let observed = observed(trained)?;
+    let draw = Draw { seed: sampling.seed, indices, batch: sampling.batch as usize, observed: observed.as_ref() };
     let values = trained.samples(&draw, &job(device, &bar))?;
     bar.finish();
     Ok(values)
+}
+
+/// The same drawn on the trained grid first, and again on the grid of `trained` from the noise level `sigma` on.
+pub fn draw_refined(
+    trained: &Trained,
+    sigma: f64,
+    sampling: &Sampling,
+    indices: &[u64],
+    device: &Device,
+) -> Result<Vec<f64>> {
+    if trained.observes() {
+        let problem = "guidance by observed nodes knows one grid, and refined samples live on two";
+        return Err(Error::input("--restart", problem).hint("leave --restart or the guidance out"));
+    }
+    let coarse = Trained::load_with(&sampling.model, &settings_of(sampling, sampling.compliance), device)?;
+    let steps = trained.blueprint.config.sampler.steps;
+    let bar = Bar::new((2 * indices.len() * steps) as u64, "sample-steps");
+    let draw = Draw { seed: sampling.seed, indices, batch: sampling.batch as usize, observed: None };
+    let values = trained.refine(&coarse, sigma, &draw, &job(device, &bar))?;
+    bar.finish();
+    Ok(values)
+}
+
+/// The data of the run whose held-out samples guidance observes, if it does.
+fn observed(trained: &Trained) -> Result<Option<Dataset>> {
+    if !trained.observes() {
+        return Ok(None);
+    }
+    let data = Dataset::from_config(&trained.blueprint.config.data)?;
+    let (found, expected) = (&data.grid, &trained.blueprint.data.grid);
+    if found != expected {
+        let size = |grid: &Grid| format!("{}×{}", grid.rows(), grid.cols());
+        let problem = format!("the run's data are on {} nodes, the samples on {}", size(found), size(expected));
+        return Err(Error::input("sampler.guidance.observe", problem)
+            .hint("name data on the samples' grid: --set data.path=DIR"));
+    }
+    Ok(Some(data))
 }

@@ -2,7 +2,7 @@
 //! would wait for one another at the tensor library's locks.
 
 use std::ffi::OsString;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -37,7 +37,7 @@ pub fn train(
     let file = PathBuf::from(file);
     if folder.snapshot().exists() {
         // Left over if this program was killed while the training ended.
-        let _ = std::fs::remove_file(&file);
+        remove(&file)?;
         advance(config.train.iterations);
         return Ok(());
     }
@@ -62,7 +62,7 @@ pub fn train(
     let mut child = child.map_err(Error::io("start", &program))?;
     let finished = wait(&mut child, folder, stop, advance)?;
     // The run folder holds its own resolved configuration by now.
-    let _ = std::fs::remove_file(&file);
+    remove(&file)?;
     let mut said = String::new();
     if let Some(mut stderr) = child.stderr.take() {
         // Whatever it said before it ended is only a help for the reader.
@@ -77,6 +77,14 @@ pub fn train(
         return Ok(());
     }
     Err(Error::Failed { what: format!("training {}", folder.path.display()), why: said.to_string() })
+}
+
+/// Removes a file, if it is there.
+fn remove(file: &Path) -> Result<()> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", file)(error)),
+        _ => Ok(()),
+    }
 }
 
 /// Waits for the child, telling its progress; false if it was stopped.

@@ -154,7 +154,7 @@ fn a_page_of_runs_has_a_verdict_and_figures() {
         "Residual along the sampling path",
         "What the correction takes away",
         "Learned γ of the direction gradient",
-        "Learned flow",
+        "Learned parameters",
         "Distance to the nearest training sample",
         "Samples and their nearest training samples",
         "How plain was made",

@@ -915,3 +915,43 @@ fn an_interrupt_saves_a_checkpoint_and_the_same_command_goes_on() {
     let metrics = fs::read_to_string(at.join("run/metrics.jsonl")).unwrap();
     assert_eq!(metrics.lines().count(), 1_500, "one line per ten steps, none twice");
 }
+
+#[test]
+fn an_operator_is_sampled_and_measured_on_other_grids() {
+    let home = TempDir::new().unwrap();
+    let folder = home.path();
+    let train = |name: &str, backbone: &str| {
+        let settings =
+            ["data.generator.size=8", "data.count=20", "data.valid=8", "train.iterations=4", "train.batch=4"];
+        let mut arguments = vec!["train", "--preset", "helmholtz-demo", "--method", "fundps", "--out", name];
+        arguments.extend(settings.iter().chain(&["sampler.steps=3"]).flat_map(|s| ["--set", s]));
+        arguments.extend(["--set", backbone]);
+        succeed(folder, &arguments);
+    };
+    train("operator", "denoiser.backbone={kind='operator', channels=4, modes=4, blocks=1}");
+    train("unet", "denoiser.backbone={kind='unet', channels=8, multipliers=[1], blocks=1, head=8}");
+    for (more, out) in [(&["--grid", "12x10"][..], "finer"), (&["--grid", "12x10", "--restart", "0.5"][..], "refined")]
+    {
+        let arguments = [&["sample", "operator", "--count", "3", "--out", out][..], more].concat();
+        succeed(folder, &arguments);
+        assert_eq!(read_f32(&folder.join(out).join("u.npy")).len(), 3 * 12 * 10, "{out}");
+    }
+    let fine = ["--preset", "helmholtz-demo", "--set", "data.generator.size=12", "--set", "data.count=8", "--set"];
+    succeed(folder, &[&["data", "generate", "--out", "fine"][..], &fine, &["data.valid=4"]].concat());
+    let eval = ["--json", "eval", "operator", "--count", "4", "--grid", "12x12"];
+    let measured = succeed_json(folder, &[&eval[..], &["--data", "fine"]].concat());
+    assert!(measured["model"]["metrics"]["residual"]["summary"]["mean"].as_f64().unwrap() > 0.0, "{measured}");
+
+    let sample = ["sample", "operator", "--count", "2", "--out", "x"];
+    let with = |more: &[&'static str]| [&sample[..], more].concat();
+    refuse(folder, &with(&["--grid", "12"]), &["--grid", "such as 64x64"]);
+    refuse(folder, &with(&["--grid", "4x12"]), &["denoiser.backbone.modes", "4×12"]);
+    refuse(folder, &with(&["--restart", "1"]), &["--grid"]);
+    refuse(folder, &with(&["--grid", "12x12", "--restart", "-1"]), &["sampler.sigma_max", "positive"]);
+    let observing = "sampler.guidance={kind='fundps', observe={a=1.0}}";
+    refuse(folder, &with(&["--grid", "12x12", "--set", observing]), &["sampler.guidance.observe", "data.path"]);
+    refuse(folder, &["sample", "unet", "--grid", "12x12", "--out", "x"], &["--grid", "operator"]);
+    refuse(folder, &eval, &["--data", "8×8"]);
+    refuse(folder, &[&eval[..], &["--metrics", "explained"]].concat(), &["--grid", "trained on"]);
+    refuse(folder, &["sample", &run(), "--grid", "4x4", "--out", "x"], &["--grid", "points"]);
+}

@@ -281,6 +281,67 @@ fn damaged_metrics_are_refused_by_line_and_a_torn_last_line_is_dropped() {
     let kept: Vec<&str> = whole.lines().take(29).collect();
     let found: Vec<&str> = found.lines().collect();
     assert_eq!((&found[..29], found.len()), (&kept[..], 31));
+
+    // A digit that was changed is no damage that anybody could see, but the checkpoint knows the lines.
+    let text = fs::read_to_string(&file).unwrap();
+    let digit = text.find("0.").unwrap() + 2;
+    let other = if &text[digit..=digit] == "1" { "2" } else { "1" };
+    fs::write(&file, [&text[..digit], other, &text[digit + 1..]].concat()).unwrap();
+    let longest = [&tiny("vanilla", "run")[..], &["--set", "train.iterations=340"]].concat();
+    let output = softly(at, &longest).output().unwrap();
+    let said = said(&output);
+    assert!(output.status.success() && said.contains("up to step 320 were changed or lost"), "{said}");
+    // It is said once.
+    let output = softly(at, &[&longest[..], &["--set", "train.iterations=360"]].concat()).output().unwrap();
+    assert!(output.status.success() && !self::said(&output).contains("changed or lost"));
+}
+
+#[test]
+fn numbers_outside_their_range_are_refused() {
+    let home = TempDir::new().unwrap();
+    let at = home.path();
+    for (setting, key) in [
+        ("train.adam.betas=[1.0, 0.999]", "train.adam.betas"),
+        ("train.adam.betas=[0.9, -0.1]", "train.adam.betas"),
+        ("train.ema={kind='constant', decay=1.0}", "train.ema.decay"),
+        ("train.ema={kind='constant', decay=-0.5}", "train.ema.decay"),
+        ("sampler.churn.amount=-1.0", "sampler.churn.amount"),
+        ("sampler.churn.noise=nan", "sampler.churn.noise"),
+        ("sampler.churn={from=2.0, to=1.0}", "sampler.churn"),
+        ("constraint.parameters={a=nan}", "constraint.parameters.a"),
+        ("train=[1000, 32]", "expected a table, found a list"),
+    ] {
+        refuse(at, &["train", "--preset", "circle-demo", "--method", "scd", "--out", "run", "--set", setting], &[key]);
+    }
+    assert!(contents(at).is_empty(), "something was written");
+}
+
+#[test]
+fn a_changed_byte_of_what_a_dataset_says_of_itself_is_refused() {
+    let home = TempDir::new().unwrap();
+    let at = home.path();
+    let count = ["--set", "data.count=3", "--set", "data.valid=2"];
+    succeed(at, &[&["data", "generate", "--preset", "darcy-demo", "--out", "data"], &count[..]].concat());
+    let file = at.join("data/dataset.toml");
+    let good = fs::read_to_string(&file).unwrap();
+    // The equation's strength, for example, has no hash of its own.
+    assert!(good.contains("flow = 10.0"));
+    fs::write(&file, good.replace("flow = 10.0", "flow = 15.0")).unwrap();
+    for command in [&["data", "inspect", "data"][..], &["train", "--set", "data.path=data", "--out", "run"]] {
+        refuse(at, command, &["dataset.toml", "checksum", "softly data import data"]);
+    }
+    // A change that is wanted is recorded by the command that the hint names.
+    succeed(at, &["data", "import", "data"]);
+    succeed(at, &["data", "inspect", "data"]);
+
+    let array = at.join("data/train/K.npy");
+    let mut bytes = fs::read(&array).unwrap();
+    let last = bytes.len() - 300;
+    bytes[last] ^= 1;
+    fs::write(&array, bytes).unwrap();
+    for command in [&["data", "inspect", "data"][..], &["train", "--set", "data.path=data", "--out", "run"]] {
+        refuse(at, command, &["train/K.npy", "block 0", "dataset.toml"]);
+    }
 }
 
 #[test]
@@ -436,6 +497,16 @@ fn trainings_of_a_killed_study_end_and_the_same_command_goes_on() {
     let output = study("study").output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
     assert!(at.join("study/table.json").exists() && !has_temporary_files(&at.join("study")));
+
+    // A finished cell is neither trained nor measured again; what a kill left there is removed, a changed result is refused.
+    let cell = at.join("study/circle-vanilla-0");
+    fs::write(cell.join(format!(".eval.json.{DEAD}.tmp")), "half").unwrap();
+    let output = study("study").output().unwrap();
+    assert!(output.status.success() && !has_temporary_files(&at.join("study")), "{}", said(&output));
+    let result = fs::read_to_string(cell.join("eval.json")).unwrap();
+    fs::write(cell.join("eval.json"), result.replacen("\"mean\": 0.", "\"mean\": 1.", 1)).unwrap();
+    check_refusal(study("study"), &["circle-vanilla-0/eval.json", "checksum", "delete the file"]);
+    fs::write(cell.join("eval.json"), result).unwrap();
 
     // One that was killed while it wrote its first file.
     fs::create_dir(at.join("begun")).unwrap();

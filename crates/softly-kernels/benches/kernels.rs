@@ -1,8 +1,5 @@
 //! Speed of the kernels against the measured peak of the processor: `cargo bench -p softly-kernels [-- NAME]`.
 
-// The loop that measures the peak must be compiled inside the function that enables the instructions.
-#![allow(clippy::inline_always)]
-
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -15,54 +12,9 @@ use softly_kernels::conv3x3::{conv3x3, conv3x3_grad_input, conv3x3_grad_weights}
 use softly_kernels::matmul::{MatmulShape, matmul, matmul_nt, matmul_tn};
 use softly_kernels::mp::{mp_cat, mp_cat_grad, mp_sum, mp_sum_grad};
 use softly_kernels::norm::{normalize_rows, pixel_norm, pixel_norm_grad, weight_norm, weight_norm_grad};
+use softly_kernels::peak::peak;
 use softly_kernels::resample::{ResampleShape, downsample, upsample};
 use softly_kernels::shape::{ConvShape, Planes};
-
-/// Independent chains of the peak loop, enough to hide the latency of a multiply-add.
-const CHAINS: usize = 12;
-
-#[inline(always)]
-fn fused_chains<const LANES: usize>(rounds: usize) -> f32 {
-    let mut acc = [[1.0_f32; LANES]; CHAINS];
-    let (a, b) = (black_box([0.999_f32; LANES]), black_box([0.001_f32; LANES]));
-    for _ in 0..rounds {
-        for acc in &mut acc {
-            *acc = std::array::from_fn(|i| acc[i].mul_add(a[i], b[i]));
-        }
-    }
-    acc.iter().flatten().sum()
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn fused_chains_avx2(rounds: usize) -> f32 {
-    fused_chains::<8>(rounds)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx2,fma")]
-fn fused_chains_avx512(rounds: usize) -> f32 {
-    fused_chains::<16>(rounds)
-}
-
-/// GFLOP/s of multiply-adds that never touch memory, all threads of `pool` together.
-fn peak(pool: &ThreadPool) -> f64 {
-    let rounds = 1_000_000;
-    let (mut lanes, mut work): (usize, Box<dyn Fn() -> f32 + Sync>) = (8, Box::new(move || fused_chains::<8>(rounds)));
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        // SAFETY: the processor has the features.
-        (lanes, work) = (8, Box::new(move || unsafe { fused_chains_avx2(rounds) }));
-        if is_x86_feature_detected!("avx512f") {
-            // SAFETY: the processor has the features.
-            (lanes, work) = (16, Box::new(move || unsafe { fused_chains_avx512(rounds) }));
-        }
-    }
-    let seconds = fastest(0.5, &mut || {
-        pool.broadcast(|_| black_box(work()));
-    });
-    (2 * rounds * CHAINS * lanes * pool.current_num_threads()) as f64 / seconds * 1e-9
-}
 
 /// Shortest run within a time budget.
 fn fastest(budget: f64, work: &mut dyn FnMut()) -> f64 {
@@ -197,7 +149,7 @@ fn main() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let pools = [1, cores].map(|threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
-        let peak = peak(&pool);
+        let peak = pool.install(|| peak(0.5));
         println!("peak {peak:.1} GFLOP/s on {threads} threads");
         (pool, peak)
     });

@@ -20,6 +20,7 @@ mod interleave;
 pub mod matmul;
 pub mod mp;
 pub mod norm;
+pub mod peak;
 pub mod resample;
 pub mod scratch;
 pub mod shape;

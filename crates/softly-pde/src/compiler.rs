@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::algebra::{Algebra, Binary, F64Algebra, Unary, Value};
 use crate::derivative::{Order, Scheme};
+use crate::flux::FaceMean;
 use crate::formula::{Parameter, Symbols};
 use crate::formula_error::{Fault, FormulaError, Problem};
 use crate::function::{CONSTANTS, Function, Partial, derivatives, functions};
@@ -52,13 +53,6 @@ struct Call<'a> {
     name: &'a str,
     function: Function,
     schemes: [Scheme; 2],
-}
-
-/// How K is averaged to faces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FaceMean {
-    Arithmetic,
-    Harmonic,
 }
 
 pub(crate) struct Compiler<'a> {
@@ -264,6 +258,10 @@ impl Compiler<'_> {
                 return Err((span.clone(), problem));
             }
         }
+        let needs_axes = matches!(function, Function::Laplacian | Function::Grad | Function::Div | Function::DivGrad);
+        if needs_axes && self.symbols.grid.is_point() {
+            return Err(fault(Problem::DerivativeOfPoint(name.to_owned())));
+        }
         let call = Call { name, function, schemes };
         match arguments.words.first() {
             Some(word) => {
@@ -277,11 +275,6 @@ impl Compiler<'_> {
     /// A call whose number and types of arguments are right and that has no words.
     fn apply(&mut self, call: &Call<'_>, values: &[Typed]) -> Result<Typed, Problem> {
         let space: Vec<AxisId> = self.symbols.grid.space().collect();
-        let needs_axes =
-            matches!(call.function, Function::Laplacian | Function::Grad | Function::Div | Function::DivGrad);
-        if needs_axes && self.symbols.grid.is_point() {
-            return Err(Problem::DerivativeOfPoint(call.name.to_owned()));
-        }
         Ok(match (call.function, values) {
             (Function::Pointwise(function), [Typed::Scalar(x)]) => Typed::Scalar(self.unary(function, x.clone())),
             (Function::Choice(choice), [Typed::Scalar(a), Typed::Scalar(b)]) => {

@@ -22,9 +22,32 @@
 
 use std::f64::consts::PI;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::derivative::{Order, Scheme};
 use crate::grid::{Axis, Placement};
 use crate::matrix::Matrix;
+
+/// How K is averaged to faces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaceMean {
+    /// (a + b)/2.
+    Arithmetic,
+    /// 2ab/(a + b), the exact mean where K jumps at the face.
+    Harmonic,
+}
+
+impl FaceMean {
+    /// The mean of both neighbours.
+    pub fn of(self, a: f64, b: f64) -> f64 {
+        match self {
+            Self::Arithmetic => 0.5 * (a + b),
+            Self::Harmonic => 2.0 * a * b / (a + b),
+        }
+    }
+}
 
 /// Difference and mean between the points around a face, for unit spacing.
 struct FaceStencil {

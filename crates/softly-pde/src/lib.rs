@@ -4,19 +4,23 @@
 
 pub mod algebra;
 pub mod audit;
+pub mod burgers;
 mod compiler;
 pub mod cosine_field;
 pub mod darcy;
 pub mod derivative;
 pub mod dual;
 pub mod flux;
+pub mod flux_solver;
 pub mod formula;
 pub mod formula_error;
 mod function;
+pub mod gaussian;
 pub mod grid;
 pub mod helmholtz;
 pub mod karhunen_loeve;
 mod lexer;
+pub mod matern_field;
 pub mod matrix;
 pub mod mention;
 pub mod nearest;
@@ -29,3 +33,4 @@ pub mod spectrum;
 pub mod stencil;
 pub mod terms;
 mod transpose;
+pub mod waves;

@@ -1,14 +1,10 @@
 //! Radial power spectra: how much of a field lies in waves of which length.
 
-use std::sync::Arc;
-
-use rustdct::rustfft::num_complex::Complex;
-use rustdct::rustfft::{Fft, FftPlanner};
-use rustdct::{Dct1, DctPlanner, TransformType2And3};
 use thiserror::Error;
 
-use crate::grid::{Axis, AxisId, Grid, Placement};
+use crate::grid::{AxisId, Grid};
 use crate::transpose::transpose;
+use crate::waves::Waves;
 
 /// Power below this fraction of the total is rounding of fields stored in single precision.
 const ROUNDING: f64 = 1e-14;
@@ -57,7 +53,7 @@ impl RadialSpectrum {
             .map(|i| (i % rows, i / rows))
             .map(|(p, q)| {
                 let ring = wave(down.half_waves(p), across.half_waves(q)).round() as usize;
-                (ring, down.weight(p, rows) * across.weight(q, cols))
+                (ring, down.weight(p) * across.weight(q))
             })
             .collect();
         Ok(Self { rows, cols, rings, shares, transforms })
@@ -77,10 +73,10 @@ impl RadialSpectrum {
         assert_eq!(field.len(), rows * cols, "one value per node");
         let [down, across] = &self.transforms;
         let mut lines = field.to_vec();
-        across.transform(&mut lines, cols);
+        across.transform(&mut lines);
         let mut transposed = vec![0.0; lines.len()];
         transpose(&lines, cols, &mut transposed, rows);
-        down.transform(&mut transposed, rows);
+        down.transform(&mut transposed);
         let mut power = vec![0.0; self.rings];
         for (value, &(ring, weight)) in transposed.iter().zip(&self.shares) {
             if let Some(sum) = power.get_mut(ring) {
@@ -88,71 +84,6 @@ impl RadialSpectrum {
             }
         }
         power
-    }
-}
-
-/// The waves along one axis: n real coefficients of n values.
-enum Waves {
-    /// `Σ' f_i cos(π p i / (n - 1))`, ends halved.
-    Nodes(Arc<dyn Dct1<f64>>),
-    /// `Σ f_i cos(π p (i + ½) / n)`.
-    Cells(Arc<dyn TransformType2And3<f64>>),
-    /// Real and imaginary parts of `F_m = Σ f_i exp(-2πi m i / n)`: F₀, Re F₁, Im F₁, Re F₂, …
-    Periodic(Arc<dyn Fft<f64>>),
-}
-
-impl Waves {
-    fn new(axis: &Axis) -> Self {
-        match (axis.periodic, axis.placement) {
-            (true, _) => Waves::Periodic(FftPlanner::new().plan_fft_forward(axis.nodes)),
-            (false, Placement::Nodes) => Waves::Nodes(DctPlanner::new().plan_dct1(axis.nodes)),
-            (false, Placement::Cells) => Waves::Cells(DctPlanner::new().plan_dct2(axis.nodes)),
-        }
-    }
-
-    /// Half waves of coefficient `p` along the axis.
-    fn half_waves(&self, p: usize) -> usize {
-        match self {
-            Waves::Nodes(_) | Waves::Cells(_) => p,
-            Waves::Periodic(_) => 2 * p.div_ceil(2),
-        }
-    }
-
-    /// The factor from the square of coefficient `p` of `n` to the wave's mean square.
-    fn weight(&self, p: usize, n: usize) -> f64 {
-        // The transform sums over the points: a coefficient is 2 / intervals of that, its mean square a half; both
-        // factors are 1 for the constant and for a wave that changes sign from point to point.
-        let (intervals, alternates) = match self {
-            Waves::Nodes(_) => (n - 1, p == n - 1),
-            Waves::Cells(_) => (n, false),
-            Waves::Periodic(_) => (n, 2 * p.div_ceil(2) == n),
-        };
-        let twice = if p == 0 || alternates { 1.0 } else { 2.0 };
-        twice / (intervals * intervals) as f64
-    }
-
-    /// Transforms each line of `[lines, n]`.
-    fn transform(&self, lines: &mut [f64], n: usize) {
-        match self {
-            Waves::Nodes(transform) => {
-                let mut scratch = vec![0.0; transform.get_scratch_len()];
-                lines.chunks_exact_mut(n).for_each(|line| transform.process_dct1_with_scratch(line, &mut scratch));
-            }
-            Waves::Cells(transform) => {
-                let mut scratch = vec![0.0; transform.get_scratch_len()];
-                lines.chunks_exact_mut(n).for_each(|line| transform.process_dct2_with_scratch(line, &mut scratch));
-            }
-            Waves::Periodic(transform) => {
-                for line in lines.chunks_exact_mut(n) {
-                    let mut waves: Vec<Complex<f64>> = line.iter().map(|&value| value.into()).collect();
-                    transform.process(&mut waves);
-                    for (p, value) in line.iter_mut().enumerate() {
-                        let wave = waves[p.div_ceil(2)];
-                        *value = if p == 0 || p % 2 == 1 { wave.re } else { wave.im };
-                    }
-                }
-            }
-        }
     }
 }
 
@@ -173,6 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::grid::{Axis, Placement};
 
     /// `amplitude cos(π p x̂) cos(π q ŷ)` on `grid`, moved by `shift` half waves along both axes.
     fn wave(grid: &Grid, amplitude: f64, [p, q]: [usize; 2], shift: f64) -> Vec<f64> {

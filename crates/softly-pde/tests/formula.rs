@@ -534,7 +534,7 @@ fn every_mistake_has_its_own_error() {
 #[test]
 fn derivatives_need_a_grid_that_carries_them() {
     let problem = |text: &str, grid: Grid| compile(text, &symbols(grid, &["p"])).expect_err(text).problem;
-    for text in ["1 + dx(p)", "laplacian(p)", "grad(p)", "divgrad(p, p)"] {
+    for text in ["1 + dx(p)", "laplacian(p)", "grad(p)", "divgrad(p, p)", "divgrad(p, p, harmonic)"] {
         assert!(matches!(problem(text, Grid::point()), Problem::DerivativeOfPoint(_)), "{text}");
         assert!(matches!(problem(text, Grid::unit(1, 1)), Problem::DerivativeOfPoint(_)), "{text}");
     }

@@ -237,7 +237,7 @@ impl Model {
             let trained = self.changed(&settings)?;
             let indices: Vec<u64> = (first..first + n).collect();
             job.reporter.begin(n * trained.blueprint.config.sampler.steps as u64, 0);
-            let values = trained.samples(&Draw { seed, indices: &indices, batch }, job)?;
+            let values = trained.samples(&Draw { seed, indices: &indices, batch, observed: None }, job)?;
             Ok(values.into_iter().map(|value| value as f32).collect::<Vec<f32>>())
         })?;
         Ok(values.into_pyarray(py).into_any())

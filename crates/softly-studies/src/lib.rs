@@ -2,10 +2,11 @@
 //!
 //! [`run_circle`] runs the toy study (points on curves), [`run_fields`] the studies of fields (Darcy flow and the Helmholtz
 //! equation). Both take a [`Trainer`], which trains one configuration in a run folder, and leave a table and a page.
-//! [`write_runs_page`] makes the page of any trainings, with a verdict on their constraints.
+//! [`run_inverse`] runs the study of fields from measurements. [`write_runs_page`] makes the page of any trainings, with a verdict on their constraints.
 
 mod circle;
 mod fields;
+mod inverse;
 mod method;
 mod paper;
 mod runner;
@@ -21,6 +22,10 @@ pub use fields::run::run_fields;
 pub use fields::study::{Cell, Claim, Equation, FieldStudy, Variant};
 pub use fields::table::{FieldTable, Row, Verdict};
 pub use fields::targets::Target;
+pub use inverse::page::{PosteriorView, posterior_figures, posterior_page};
+pub use inverse::report as inverse_report;
+pub use inverse::study::{InverseStudy, InverseTable, run_inverse};
+pub use inverse::table::{PosteriorRow, posterior_table};
 pub use method::{Correction, Kind, Method, Trained};
 pub use runner::Trainer;
 pub use runs::write as write_runs_page;

@@ -82,6 +82,8 @@ trained! {
     PidmPublished, "pidm-published";
     /// PIDM as published: a DDPM.
     PidmDdpm, "pidm-ddpm";
+    /// FunDPS: a denoiser of functions, guided by observed nodes and the residual.
+    Fundps, "fundps";
     /// The frozen vanilla denoiser, adapted.
     Adapt, "adapt";
     /// The same, with a parameter of the equation learned.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use softly::error::{Error, Result};
-use softly::files::{is_vacant, make_folder, read_text, write_text};
+use softly::files::{is_vacant, make_folder, read_text, remove_leftovers_below, write_text};
 
 /// How much of a study is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +49,9 @@ impl StudyScale {
                 let problem = format!("this folder holds the study `{}`", found.trim());
                 return Err(Error::input(out.display(), problem).hint("choose another --out"));
             }
-            return make_folder(out);
+            // Finished cells are not trained in again, so nothing else tidies up their folders.
+            remove_leftovers_below(out);
+            return Ok(());
         }
         if !is_vacant(out) {
             return Err(

@@ -5,7 +5,14 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
 use crate::error::{Error, Result};
+
+/// The key of a record's checksum.
+const CHECKSUM: &str = "checksum";
 
 /// Writes a file under a temporary name in the same folder, syncs it and renames it.
 pub fn write_atomically(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> std::io::Result<()>) -> Result<()> {
@@ -37,6 +44,32 @@ pub fn read_text(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(Error::io("read", path))
 }
 
+/// Writes a JSON object that a later command relies on, with a checksum beside its keys.
+pub fn write_record(path: &Path, value: &impl Serialize) -> Result<()> {
+    let mut record = serde_json::to_value(value).expect("numbers and texts are valid JSON");
+    let checksum = checksum(&record);
+    if let Value::Object(entries) = &mut record {
+        entries.insert(CHECKSUM.into(), checksum.into());
+    }
+    write_text(path, &format!("{record:#}\n"))
+}
+
+/// Reads what [`write_record`] wrote; refuses everything else.
+pub fn read_record<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let damaged = |what: String| Error::input(path.display(), what).hint("delete the file and run again");
+    let mut record: Value = serde_json::from_str(&read_text(path)?).map_err(|e| damaged(format!("is damaged: {e}")))?;
+    let recorded = record.as_object_mut().and_then(|entries| entries.remove(CHECKSUM));
+    if recorded != Some(checksum(&record).into()) {
+        return Err(damaged("its contents do not match their checksum".into()));
+    }
+    serde_json::from_value(record).map_err(|e| damaged(format!("is damaged: {e}")))
+}
+
+/// BLAKE3 of a record; its keys are sorted and its numbers are written the same way every time.
+fn checksum(record: &Value) -> String {
+    blake3::hash(record.to_string().as_bytes()).to_hex().to_string()
+}
+
 /// Makes a folder and its parents; temporary files in it that a process of before left behind are removed.
 pub fn make_folder(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(Error::io("create", path))?;
@@ -50,6 +83,17 @@ pub(crate) fn remove_leftovers(path: &Path) {
         if writer_of(&entry.file_name()).is_some_and(|process| !is_running(process)) {
             // Best effort: an old file that cannot be removed does no harm.
             let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// The same in all folders below.
+pub fn remove_leftovers_below(path: &Path) {
+    remove_leftovers(path);
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        // Links may lead anywhere.
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_leftovers_below(&entry.path());
         }
     }
 }
@@ -69,4 +113,36 @@ pub(crate) fn writer_of(name: &OsStr) -> Option<u32> {
 /// Whether a process may still be running; only Linux tells.
 fn is_running(process: u32) -> bool {
     !Path::new("/proc/self").exists() || Path::new("/proc").join(process.to_string()).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_as_it_was_written_and_no_flipped_bit_changes_it() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("record.json");
+        let written: BTreeMap<String, Vec<f64>> =
+            [("a".into(), vec![0.1, -1e-300, 3.0]), ("b".into(), vec![f64::from(0.3f32), 1e22])].into();
+        write_record(&path, &written).unwrap();
+        assert_eq!(read_record::<BTreeMap<String, Vec<f64>>>(&path).unwrap(), written);
+        let good = fs::read(&path).unwrap();
+        for at in 0..good.len() {
+            for bit in 0..8 {
+                let mut flipped = good.clone();
+                flipped[at] ^= 1 << bit;
+                fs::write(&path, flipped).unwrap();
+                // Blanks between values may change; values may not.
+                match read_record::<BTreeMap<String, Vec<f64>>>(&path) {
+                    Ok(read) => assert_eq!(read, written, "bit {bit} of byte {at}"),
+                    Err(error) => assert_eq!(error.exit_code(), 2, "{error}"),
+                }
+            }
+        }
+        fs::write(&path, "{\"a\": [0.1]}").unwrap();
+        assert!(read_record::<BTreeMap<String, Vec<f64>>>(&path).unwrap_err().to_string().contains("checksum"));
+    }
 }

@@ -21,6 +21,7 @@ pub mod error;
 pub mod files;
 pub mod job;
 mod memory;
+pub mod noise;
 pub mod npy;
 pub mod random;
 pub mod statistics;
@@ -43,6 +44,8 @@ mod objective;
 mod direction;
 
 mod soft;
+
+mod observe;
 
 mod config;
 
@@ -68,6 +71,7 @@ pub use direction::{BuildDirection, Direction, DirectionKind, Needs, Site};
 pub use nn::backbone::{Backbone, BackboneConfig, BuildBackbone, FieldShape};
 pub use nn::external::ExternalConfig;
 pub use nn::mlp::{LevelMlpConfig, MlpConfig};
+pub use nn::operator::{Operator, OperatorConfig};
 pub use nn::ops::composed;
 pub use nn::optimizer::{Adam, Ema, Optimizer, Schedule};
 pub use nn::parameter::{Parameter, Parameters, Visitor};
@@ -89,10 +93,26 @@ pub use objective::{Batch, Loss, Objective, Term, Weight};
 
 // Samplers.
 pub use sampler::guidance::dps::Dps;
-pub use sampler::guidance::{Guidance, GuidanceConfig};
-pub use sampler::sigma_grid::SigmaGrid;
+pub use sampler::guidance::fundps::Fundps;
+pub use sampler::guidance::{Guidance, GuidanceConfig, Moment, ObservedNodes, Observing};
+pub use sampler::sigma_grid::{SigmaGrid, Spacing};
 pub use sampler::solver::{Solver, SolverKind, Step};
 pub use sampler::{Churn, Observer, Projection, Sampler, Target, Unobserved};
+
+// Measurements.
+pub use observe::conditioning::{Condition, Conditioning, Given, Knowledge, Needs as ConditioningNeeds};
+pub use observe::diffusion_pde::DiffusionPde;
+pub use observe::dps::Dps as SensorDps;
+pub use observe::errors::Errors;
+pub use observe::fun_dps::FunDps;
+pub use observe::kalman::{Kalman, Observed};
+pub use observe::kriging::{Kriging, Moments as DataMoments};
+pub use observe::mmps::{Jfps, Mmps, MomentMatched};
+pub use observe::noise::Noise;
+pub use observe::observations::{Measured, Observations};
+pub use observe::place::Extent;
+pub use observe::projected::{Eci, Pcfm};
+pub use observe::reading::{Cases, Reading, read as read_observations};
 
 // Data.
 pub use data::audit::{DataAudit, audit, audit_dataset, audit_stride, fit_dataset};
@@ -104,10 +124,13 @@ pub use data::draft::HandMade;
 pub use data::fingerprint::Blocks;
 pub use data::folder::{DatasetFolder, Description, FieldEntry};
 pub use data::format;
+pub use data::generator::burgers::Burgers;
 pub use data::generator::curve::Shape;
 pub use data::generator::darcy::Darcy;
+pub use data::generator::darcy_threshold::DarcyThreshold;
 pub use data::generator::helmholtz::Helmholtz;
 pub use data::generator::points::Points;
+pub use data::generator::poisson::Poisson;
 pub use data::generator::{Comparison, FieldSpec, Generator, GeneratorConfig, Recipe, Reference, SampleMaker, Size};
 pub use data::import::Imported;
 pub use data::in_memory::InMemory;
@@ -124,6 +147,7 @@ pub use config::{Config, DenoiserConfig, PreconditionKind, TrainConfig};
 pub use model::Model;
 pub use model::blueprint::{Blueprint, DataSpec};
 pub use model::event_file::{EVENT_FILE, EventWriter};
+pub use model::posterior::Posterior;
 pub use model::run_folder::{Metrics, RunFolder, RunInfo};
 pub use model::snapshot::Snapshot;
 pub use model::tensor_file::TensorFile;
@@ -146,7 +170,10 @@ pub use evaluate::paired::{PairedDifference, PairedRatio};
 pub use evaluate::parameter_interval::{Identification, ParameterInterval, parameter_intervals};
 pub use evaluate::point_eval::{PointEval, Truth, cloud};
 pub use evaluate::points::{Cloud, PointMetrics};
-pub use evaluate::stored::{MadeOf, StoredFields, read_samples, read_stored, stored_file, write_samples, write_stored};
+pub use evaluate::posterior::{
+    FieldPosterior, INTERVALS, PosteriorJudge, PosteriorMetrics, RandomSensors, disturbed, node_moments,
+};
+pub use evaluate::stored::{MadeOf, StoredFields, read_fields, read_stored, stored_file, write_fields, write_stored};
 pub use evaluate::wasserstein::{DistanceError, w1};
 
 /// Compiles and runs the code in the README.

@@ -1,7 +1,7 @@
 //! `.npy` arrays of `f4` and `f8` in C order, little-endian.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use npyz::{AutoSerialize, DType, NpyHeader, TypeChar, WriterBuilder};
@@ -49,7 +49,7 @@ impl Reader {
             return Err(Error::input(&place, format!("expected a .npy array, found {other}"))
                 .hint("`softly data import` makes a dataset of it; `softly data describe` lists its arrays"));
         }
-        let header = NpyHeader::from_reader(&mut input).map_err(|e| {
+        let header = read_header(&mut input).map_err(|e| {
             Error::input(&place, format!("expected a .npy array, found something else ({e})"))
                 .hint("save it with numpy.save")
         })?;
@@ -94,6 +94,29 @@ impl Reader {
         }
         Ok(())
     }
+}
+
+/// Bytes of the longest header: room for a shape of any rank.
+const LONGEST_HEADER: u32 = 1 << 16;
+
+/// Reads the header of an array; one that says to be longer than any is refused before room for it is made.
+pub(crate) fn read_header(mut input: impl Read) -> io::Result<NpyHeader> {
+    // Magic, version and length; from version 2 on the length has four bytes.
+    let mut start = [0; 12];
+    input.read_exact(&mut start[..10])?;
+    let long = start.starts_with(b"\x93NUMPY") && start[6] > 1;
+    let start = if long {
+        input.read_exact(&mut start[10..])?;
+        let length = u32::from_le_bytes([start[8], start[9], start[10], start[11]]);
+        if length > LONGEST_HEADER {
+            let problem = format!("a header of {length} bytes, where {LONGEST_HEADER} are the most");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+        }
+        &start[..]
+    } else {
+        &start[..10]
+    };
+    NpyHeader::from_reader(start.chain(input))
 }
 
 /// The format of a file of arrays that begins with `head` and is no `.npy`, in words.

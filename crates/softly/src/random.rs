@@ -30,6 +30,10 @@ pub enum Purpose {
     Metric = 9,
     /// Noise of the held-out loss.
     ValidNoise = 10,
+    /// Places and noise of measurements.
+    Observation = 11,
+    /// Noise on samples that are denoised again on a finer grid.
+    Restart = 12,
 }
 
 /// The random numbers of one (seed, purpose, index).

@@ -29,10 +29,20 @@ impl Units {
         if self.is_identity() {
             return x;
         }
-        let row = |values: &Vec<f64>| -> Tensor<4> {
-            let data = TensorData::new(values.clone(), [1, values.len(), 1, 1]);
-            Tensor::from_data(data, (&x.device().without_autodiff(), x.dtype()))
-        };
-        x.clone() * row(&self.scale) + row(&self.mean)
+        x.clone() * row(&self.scale, &x) + row(&self.mean, &x)
     }
+
+    /// `[N, C, H, W]` in physical units → normalised units.
+    pub fn normalised(&self, x: Tensor<4>) -> Tensor<4> {
+        if self.is_identity() {
+            return x;
+        }
+        (x.clone() - row(&self.mean, &x)) / row(&self.scale, &x)
+    }
+}
+
+/// One number per channel, `[1, C, 1, 1]`, of the type and device of `like`.
+fn row(values: &[f64], like: &Tensor<4>) -> Tensor<4> {
+    let data = TensorData::new(values.to_vec(), [1, values.len(), 1, 1]);
+    Tensor::from_data(data, (&like.device().without_autodiff(), like.dtype()))
 }

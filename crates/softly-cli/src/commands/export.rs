@@ -212,7 +212,7 @@ fn of_run(export: &Export) -> Result<Samples> {
         catch_interrupt();
         let indices: Vec<u64> = (0..count as u64).collect();
         let bar = Bar::new((count * config.sampler.steps) as u64, "sample-steps");
-        let draw = Draw { seed: export.seed, indices: &indices, batch: 64 };
+        let draw = Draw { seed: export.seed, indices: &indices, batch: 64, observed: None };
         let values = trained.samples(&draw, &job(&device, &bar))?;
         bar.finish();
         values

@@ -8,6 +8,7 @@ mod eval;
 mod export;
 mod info;
 mod init;
+mod posterior;
 mod presets;
 mod report;
 mod reproduce;
@@ -44,7 +45,12 @@ fn dispatch(command: Command, json: bool) -> Result<()> {
         Command::Init(arguments) => init::run(&arguments, json),
         Command::Train { source, out, compute } => train::train(&source, &out, &compute.device, json),
         Command::Adapt { base, source, out, compute } => train::adapt(&base, &source, &out, &compute.device, json),
-        Command::Sample { sampling, seeds, out } => sample::run(&sampling, seeds.as_deref(), &out, json),
+        Command::Sample { sampling, observing, seeds, out, .. } if !observing.observe.is_empty() => {
+            posterior::run(&sampling, &observing, seeds.as_deref(), &out, json)
+        }
+        Command::Sample { sampling, seeds, restart, out, .. } => {
+            sample::run(&sampling, seeds.as_deref(), restart, &out, json)
+        }
         Command::Eval(arguments) => eval::run(&arguments, json),
         Command::Denoise { model, input, sigma, out, compute } => {
             denoise::run(&model, &input, &sigma, &out, &compute.device, json)

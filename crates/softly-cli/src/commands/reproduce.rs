@@ -5,20 +5,22 @@ use std::path::PathBuf;
 use softly::device;
 use softly::error::{Error, Result};
 use softly_studies::{
-    CircleStudy, Equation, FieldStudy, FieldTable, Trainer, circle_report, fields_report, run_circle, run_fields,
+    CircleStudy, Equation, FieldStudy, FieldTable, InverseStudy, Trainer, circle_report, fields_report, inverse_report,
+    run_circle, run_fields, run_inverse,
 };
 
 use crate::arguments::{Reproduce, Study};
 use crate::configuration::run_info;
 use crate::interrupt::{STOP, catch_interrupt, job};
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, text_table};
 use crate::progress::{Bar, say};
 use crate::trainer;
 
 /// Runs the study, or goes on with it, and writes its table and page.
 pub fn run(reproduce: &Reproduce, json: bool) -> Result<()> {
-    if matches!(reproduce.study, Study::Circle) && reproduce.ablation.is_some() {
-        return Err(Error::input("--study", "the study of the circle has no ablations")
+    let alone = matches!(reproduce.study, Study::Circle | Study::Inverse);
+    if alone && reproduce.ablation.is_some() {
+        return Err(Error::input("--study", "this study has no ablations")
             .hint("they go with `reproduce darcy` and `reproduce helmholtz`"));
     }
     catch_interrupt();
@@ -26,6 +28,7 @@ pub fn run(reproduce: &Reproduce, json: bool) -> Result<()> {
         Study::Circle => circle(reproduce, json),
         Study::Darcy => fields(reproduce, Equation::Darcy, json),
         Study::Helmholtz => fields(reproduce, Equation::Helmholtz, json),
+        Study::Inverse => inverse(reproduce, json),
     }
 }
 
@@ -49,6 +52,30 @@ fn circle(reproduce: &Reproduce, json: bool) -> Result<()> {
         print_json(&table);
     } else {
         print(&circle_report::text_table(&table));
+    }
+    say(&format!("wrote {} and {}", out.join("table.json").display(), page.display()));
+    Ok(())
+}
+
+fn inverse(reproduce: &Reproduce, json: bool) -> Result<()> {
+    let study = InverseStudy::new(reproduce.scale);
+    let out = folder(reproduce, "inverse");
+    let name = reproduce.compute.device.as_str();
+    let device = device::by_name(name)?;
+    let bar = Bar::new(1, "units");
+    let train: &Trainer<'_> =
+        &|config, folder, base, advance| trainer::train(config, folder, base, name, &STOP, advance);
+    let table = run_inverse(&study, &out, &run_info(0, name), train, &job(&device, &bar))?;
+    bar.finish();
+    let page = out.join("report.html");
+    inverse_report::write(&table, &out, &page)?;
+    if json {
+        print_json(&table);
+    } else {
+        for (words, lines) in inverse_report::text_tables(&table) {
+            print(&format!("{words}\n{}\n", text_table(&lines, 2)));
+        }
+        inverse_report::verdicts(&table).iter().for_each(|verdict| print(verdict));
     }
     say(&format!("wrote {} and {}", out.join("table.json").display(), page.display()));
     Ok(())

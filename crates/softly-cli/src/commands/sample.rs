@@ -10,15 +10,20 @@ use softly::{device, npy};
 use crate::arguments::Sampling;
 use crate::interrupt::catch_interrupt;
 use crate::output::{print, print_json};
-use crate::sampling::{draw, indices_of, load};
+use crate::sampling::{draw, draw_refined, indices_of, load};
 
-/// Draws samples into the folder `out`.
-pub fn run(sampling: &Sampling, seeds: Option<&str>, out: &Path, json: bool) -> Result<()> {
+/// Draws samples into the folder `out`; on the trained grid first if they are refined from the noise level `restart` on.
+pub fn run(sampling: &Sampling, seeds: Option<&str>, restart: Option<f64>, out: &Path, json: bool) -> Result<()> {
     let device = device::by_name(&sampling.compute.device)?;
-    let trained = load(sampling, &device)?;
-    let indices = indices_of(&trained, sampling.count, seeds)?;
+    let mut trained = load(sampling, &device)?;
+    let indices = indices_of(&trained, sampling.count(), seeds)?;
     catch_interrupt();
-    let values = draw(&trained, sampling, &indices, &device)?;
+    let fitted = trained.blueprint.config.sampler.fitted_to(trained.model.target(), &device);
+    trained.blueprint.config.sampler = fitted;
+    let values = match restart {
+        Some(sigma) => draw_refined(&trained, sigma, sampling, &indices, &device)?,
+        None => draw(&trained, sampling, &indices, &device)?,
+    };
     make_folder(out)?;
     let data = &trained.blueprint.data;
     let (nodes, channels) = (data.grid.len(), data.fields.len());
@@ -46,9 +51,12 @@ pub fn run(sampling: &Sampling, seeds: Option<&str>, out: &Path, json: bool) -> 
         files.push(path);
     }
     if json {
-        print_json(
-            &json!({ "files": files, "count": indices.len(), "steps": trained.blueprint.config.sampler.steps, "seed": sampling.seed }),
-        );
+        let sampler = &trained.blueprint.config.sampler;
+        print_json(&json!({
+            "files": files, "count": indices.len(), "seed": sampling.seed,
+            "solver": sampler.solver, "steps": sampler.steps, "calls": sampler.calls(), "levels": sampler.levels(),
+            "density": sampler.density,
+        }));
     } else {
         for path in files {
             print(&path.display().to_string());

@@ -7,7 +7,7 @@ use std::time::Instant;
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use softly::error::{Error, Result};
-use softly::files::{read_text, write_text};
+use softly::files::{read_record, write_record, write_text};
 use softly::job::{Job, Scaled};
 use softly::random::{Purpose, Stream};
 use softly::statistics::{AtLevel, Summary, log_spaced};
@@ -240,8 +240,7 @@ pub fn run_circle(
     queue.sort_by_key(|&(cell, config)| (cell.sweep, cell.seed, std::cmp::Reverse(units((cell, config)))));
     side_by_side(queue, |(cell, config)| {
         let result = run_cell(study, cell, config, out, trainer, job)?;
-        let text = serde_json::to_string_pretty(&result).expect("numbers are valid JSON");
-        write_text(&result_file(out, cell), &(text + "\n"))?;
+        write_record(&result_file(out, cell), &result)?;
         let row = &result.rows[0];
         job.reporter.note(&format!(
             "{:9} {:13} seed {}: distance to curve {:.5}, W1 {:.4} ± {:.4} ({:.0} s)",
@@ -328,7 +327,7 @@ fn measure(
     let eval = study.eval(cell.curve);
     let per_step = (weight * SET_UNITS) as f64 / (study.points * config.sampler.steps) as f64;
     let progress = Scaled::new(job.reporter, per_step);
-    let draw = Draw { seed: cell.seed, indices: &eval.indices(), batch: study.points };
+    let draw = Draw { seed: cell.seed, indices: &eval.indices(), batch: study.points, observed: None };
     let values = trained.samples(&draw, &job.reporting_to(&progress))?;
     let file = folder.path.join(format!("samples-{}.npy", method.file_name()));
     npy::write_f32(&file, &[study.points, 2], values[..2 * study.points].iter().map(|&v| v as f32))?;
@@ -403,7 +402,5 @@ fn result_file(out: &Path, cell: &Cell) -> PathBuf {
 
 /// The result of a finished cell in `out`.
 pub fn cell_result(out: &Path, cell: &Cell) -> Result<CellResult> {
-    let path = result_file(out, cell);
-    serde_json::from_str(&read_text(&path)?)
-        .map_err(|e| Error::input(path.display(), format!("is damaged: {e}")).hint("delete it and run again"))
+    read_record(&result_file(out, cell))
 }

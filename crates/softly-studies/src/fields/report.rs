@@ -25,7 +25,7 @@ use crate::method::Trained;
 use crate::paper;
 
 /// Methods of the main table, in this order; others vary a sampler.
-const MAIN: [Trained; 9] = [
+const MAIN: [Trained; 10] = [
     Trained::Vanilla,
     Trained::Scd,
     Trained::ScdUnit,
@@ -33,6 +33,7 @@ const MAIN: [Trained; 9] = [
     Trained::Pidm,
     Trained::PidmPublished,
     Trained::PidmDdpm,
+    Trained::Fundps,
     Trained::Adapt,
     Trained::AdaptLearn,
 ];

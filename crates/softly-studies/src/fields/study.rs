@@ -293,6 +293,9 @@ impl FieldStudy {
                 cells.push(self.learning(start, seed));
             }
         }
+        if first && self.equation == Equation::Helmholtz {
+            cells.push(self.fundps(seed));
+        }
         let other_methods = match self.equation {
             Equation::Darcy => self.scale != StudyScale::Demo,
             Equation::Helmholtz => self.scale == StudyScale::Paper,
@@ -303,6 +306,24 @@ impl FieldStudy {
             }
         }
         cells
+    }
+
+    /// FunDPS: a denoiser of functions in noise that is a random field, guided by observed nodes of the source and the residual, with
+    /// the weights that it publishes for the Helmholtz equation; and the same denoiser without guidance.
+    ///
+    /// Its likelihood would be of data + σ_min·ε with another noise ε than that of all other rows, so it has none.
+    fn fundps(&self, seed: u64) -> Cell {
+        let truth = self.equation.truth();
+        let guided = |&claim: &Claim| {
+            let guidance =
+                "sampler.guidance={ kind = \"fundps\", observe = { a = 10000.0 }, share = 0.03, residual = 1.0 }";
+            let settings = vec![self.equation.give(claim), guidance.to_string()];
+            Variant { method: Trained::Fundps.into(), claim, settings, full: false }
+        };
+        let method = Method::from(Trained::Fundps).with("without guidance");
+        let free = Variant { method, claim: truth, settings: Vec::new(), full: false };
+        let variants = std::iter::once(free).chain(self.claims.iter().map(guided)).collect();
+        Cell::new(Trained::Fundps, truth, seed, variants)
     }
 
     /// The frozen vanilla denoiser, adapted while the parameter is learned from `start` on.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use softly::error::{Error, Result};
-use softly::files::{read_text, write_text};
+use softly::files::{read_record, read_text, write_record, write_text};
 use softly::{FieldEval, FieldMetrics, FieldResult, PairedRatio, PerSample, ReferenceRow, npy};
 
 use crate::fields::ablation::Ablation;
@@ -43,13 +43,12 @@ pub struct Row {
 impl Row {
     /// Reads the file of one row.
     pub(crate) fn read(file: &Path) -> Result<Self> {
-        serde_json::from_str(&read_text(file)?)
-            .map_err(|e| Error::input(file.display(), format!("is damaged: {e}")).hint("delete it and run again"))
+        read_record(file)
     }
 
     /// Writes the file of one row.
     pub(crate) fn write(&self, file: &Path) -> Result<()> {
-        write_text(file, &(serde_json::to_string(self).expect("numbers are valid JSON") + "\n"))
+        write_record(file, self)
     }
 
     /// The training and the evaluation behind it.

@@ -6,8 +6,8 @@ use softly::job::Job;
 use softly::units::Units;
 use softly::{
     ConstraintConfig, Dataset, Directions, Explained, ExplainedReport, FieldEval, FieldEvaluator, HeldOut, MadeOf,
-    ParameterConfig, ParameterInterval, StoredFields, Trained, is_reduced, parameter_intervals, read_samples,
-    read_stored, write_samples, write_stored,
+    ParameterConfig, ParameterInterval, StoredFields, Trained, is_reduced, parameter_intervals, read_fields,
+    read_stored, write_fields, write_stored,
 };
 
 use crate::runs::record::Record;
@@ -202,14 +202,13 @@ impl<'a> Judge<'a> {
         evaluator: &FieldEvaluator<'_>,
     ) -> Result<(StoredFields, Vec<f32>)> {
         let made_of = MadeOf::new(&record.folder, &self.data, self.truth.as_ref(), settings)?;
-        let shape = self.data.shape();
         let enough = |found: &StoredFields| {
             let likelihood = found.result.likelihood.is_some() || found.result.no_likelihood.is_some();
             found.eval.samples >= self.eval.samples && likelihood
         };
         let kept = names.iter().find_map(|name| {
-            let found = read_stored(&record.folder, name, &made_of).filter(enough)?;
-            Some((found, read_samples(&record.folder, name, shape).filter(|samples| !samples.is_empty())?))
+            let (found, samples) = read_fields(&record.folder, name, &made_of)?;
+            (enough(&found) && !samples.is_empty()).then_some((found, samples))
         });
         if let Some(kept) = kept {
             self.job.reporter.advance(self.eval.units(record.config.sampler.steps));
@@ -221,10 +220,7 @@ impl<'a> Judge<'a> {
         let (result, samples) = self.eval.run(&trained, evaluator, &self.data, self.job)?;
         let found = StoredFields { eval: self.eval, result, references: evaluator.references()? };
         let name = names.last().copied().unwrap_or("report");
-        self.keep(
-            write_samples(&record.folder, name, shape, &samples)
-                .and_then(|()| write_stored(&record.folder, name, &made_of, &found)),
-        );
+        self.keep(write_fields(&record.folder, name, &made_of, found.clone(), (&samples, self.data.shape())));
         Ok((found, samples.iter().map(|&v| v as f32).collect()))
     }
 

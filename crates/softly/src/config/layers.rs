@@ -166,7 +166,8 @@ impl Layers {
     /// The merged configuration; `location` names it in errors.
     fn merged(self, location: &str) -> Result<Config> {
         let mut config: Config =
-            Config::deserialize(Value::Table(self.table)).map_err(|e| parse_error(location, &e))?;
+            Config::deserialize(Value::Table(self.table.clone())).map_err(|e| parse_error(location, &e))?;
+        refuse_lists(&self.table, &config, location)?;
         config.methods = Table::new();
         config.learn_numbers()?;
         config.check()?;
@@ -177,8 +178,41 @@ impl Layers {
 /// The table of a TOML text that is a configuration.
 fn parse(text: &str, location: &str) -> Result<Table> {
     // Every setting has a default, so a layer alone must already make sense: errors point into its own text.
-    toml::from_str::<Config>(text).map_err(|e| parse_error(location, &e))?;
-    toml::from_str(text).map_err(|e| parse_error(location, &e))
+    let config = toml::from_str::<Config>(text).map_err(|e| parse_error(location, &e))?;
+    let table = toml::from_str(text).map_err(|e| parse_error(location, &e))?;
+    refuse_lists(&table, &config, location)?;
+    Ok(table)
+}
+
+/// Refuses lists that were taken for tables: `train = [1000, 32]` would set the first two keys of `[train]`, `train = []` all of
+/// them to their defaults.
+fn refuse_lists(written: &Table, config: &Config, location: &str) -> Result<()> {
+    let taken = Value::try_from(config).expect("a configuration is always valid TOML");
+    match list_for_table(&Value::Table(written.clone()), Some(&taken)) {
+        None => Ok(()),
+        Some(path) => {
+            let key = path.trim_start_matches('.');
+            Err(Error::input(location, format!("{key}: expected a table, found a list"))
+                .hint(format!("name its settings, as in {key}.SETTING = …")))
+        }
+    }
+}
+
+/// The path of the first list in `written` that is a table, or nothing at all, in what it was `taken` for.
+fn list_for_table(written: &Value, taken: Option<&Value>) -> Option<String> {
+    match (written, taken) {
+        (Value::Array(_), Some(Value::Table(_))) => Some(String::new()),
+        (Value::Array(list), None) if list.is_empty() => Some(String::new()),
+        (Value::Table(written), Some(Value::Table(taken))) => {
+            let inside = |(key, value)| Some(format!(".{key}{}", list_for_table(value, taken.get(key))?));
+            written.iter().find_map(inside)
+        }
+        (Value::Array(written), Some(Value::Array(taken))) => {
+            let inside = |(i, (written, taken))| Some(format!("[{i}]{}", list_for_table(written, Some(taken))?));
+            written.iter().zip(taken).enumerate().find_map(inside)
+        }
+        _ => None,
+    }
 }
 
 /// Lays `upper` over `lower`, table by table. A table with another `kind` or `shape`, and a parameter of a constraint, replaces
@@ -259,6 +293,28 @@ mod tests {
                 assert_eq!(config, again, "{name} {method}");
             }
         }
+    }
+
+    #[test]
+    fn lists_are_not_taken_for_tables() {
+        let law = "constraint={fields=['x', 'y'], residual=[['x^2 + y^2 - 1']]}";
+        for (setting, key) in [
+            ("train=[]", "train"),
+            ("train=[1000, 32]", "train"),
+            ("sampler.churn=[]", "sampler.churn"),
+            ("sampler.churn=[1.0]", "sampler.churn"),
+            ("denoiser.scd=[]", "denoiser.scd"),
+            ("train.adam=[[0.9, 0.99], 1e-8]", "train.adam"),
+            ("train.ema=['constant', 0.5]", "train.ema"),
+            (law, "constraint.residual[0]"),
+        ] {
+            let layers = Layers::new().preset("circle-demo").unwrap();
+            let said = message(layers.set(setting).and_then(|layers| layers.finish("test")));
+            assert!(said.contains(&format!("{key}: expected a table, found a list")), "{setting}: {said}");
+        }
+        let said =
+            message(Layers::new().text("train = [1000, 32]\n", "my.toml").and_then(|layers| layers.finish("test")));
+        assert!(said.contains("my.toml: train: expected a table, found a list"), "{said}");
     }
 
     /// A preset, with an equation if it has none.

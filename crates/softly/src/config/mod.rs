@@ -18,8 +18,10 @@ use crate::error::{Error, Result};
 use crate::nn::backbone::BackboneConfig;
 use crate::nn::mlp::MlpConfig;
 use crate::nn::optimizer::{Adam, Ema, Schedule};
+use crate::noise::NoiseConfig;
 use crate::objective::Objective;
 use crate::objective::noise::NoiseDist;
+use crate::observe::conditioning::Conditioning;
 use crate::sampler::Sampler;
 use crate::sampler::solver::SolverKind;
 
@@ -29,12 +31,18 @@ use crate::sampler::solver::SolverKind;
 pub struct Config {
     /// Where the data come from.
     pub data: DataConfig,
+    /// The noise that data are mixed with.
+    #[serde(skip_serializing_if = "NoiseConfig::is_white")]
+    pub noise: NoiseConfig,
     /// The network and what is put on top of it.
     pub denoiser: DenoiserConfig,
     /// What training minimises.
     pub objective: Objective,
     /// How samples are drawn.
     pub sampler: Sampler,
+    /// How samples are conditioned on measurements (`--observe`).
+    #[serde(skip_serializing_if = "is_default")]
+    pub conditioning: Conditioning,
     /// How training proceeds.
     pub train: TrainConfig,
     /// The constraint that the method is given; it may be wrong.
@@ -53,15 +61,21 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             data: DataConfig::default(),
+            noise: NoiseConfig::default(),
             denoiser: DenoiserConfig::default(),
             objective: Objective::default(),
             sampler: Sampler::default(),
+            conditioning: Conditioning::default(),
             train: TrainConfig::default(),
             constraint: None,
             truth: None,
             methods: Table::new(),
         }
     }
+}
+
+fn is_default(conditioning: &Conditioning) -> bool {
+    *conditioning == Conditioning::default()
 }
 
 /// The denoiser.
@@ -107,8 +121,9 @@ pub struct TrainConfig {
     pub batch: usize,
     /// Parts that a batch is cut into. Each has its own way through the network and back, side by side as far as there are threads
     /// and one after the other if not (which needs less memory); their gradients are added. The result does not depend on the number of threads.
-    #[serde(skip_serializing_if = "is_one")]
-    pub shares: usize,
+    /// Unless given it follows from the batch and the network: up to 8, of at least two samples, none of them too little work for a thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shares: Option<usize>,
     /// Learning rate.
     pub rate: f64,
     /// How the rate changes.
@@ -128,18 +143,12 @@ pub struct TrainConfig {
     pub checkpoint_every: u64,
 }
 
-/// Serde hands over references.
-#[allow(clippy::trivially_copy_pass_by_ref)]
-fn is_one(shares: &usize) -> bool {
-    *shares == 1
-}
-
 impl Default for TrainConfig {
     fn default() -> Self {
         Self {
             iterations: 78_000,
             batch: 128,
-            shares: 1,
+            shares: None,
             rate: 1e-4,
             schedule: Schedule::Constant,
             adam: Adam { betas: [0.9, 0.999], eps: 1e-8 },
@@ -152,7 +161,23 @@ impl Default for TrainConfig {
     }
 }
 
+/// Most shares of a batch.
+const MOST_SHARES: usize = 8;
+/// Samples of a share, at least.
+const SAMPLES_PER_SHARE: usize = 2;
+/// Activations of a share, at least: below, a share costs more than a second thread gains.
+const ACTIVATIONS_PER_SHARE: f64 = 3e6;
+
 impl TrainConfig {
+    /// The largest power of two of shares that are worth a thread each, for a network that keeps so many activations of a sample.
+    pub(crate) fn automatic_shares(&self, activations: f64) -> usize {
+        let worth = |shares: &usize| {
+            let samples = self.batch / shares;
+            samples >= SAMPLES_PER_SHARE && samples as f64 * activations >= ACTIVATIONS_PER_SHARE
+        };
+        std::iter::successors(Some(MOST_SHARES), |shares| (*shares > 1).then_some(shares / 2)).find(worth).unwrap_or(1)
+    }
+
     /// Refuses settings that cannot work.
     pub fn check(&self) -> Result<()> {
         at_least_one("train.iterations", self.iterations)?;
@@ -176,10 +201,12 @@ impl Config {
     /// Refuses settings that cannot work, whatever the data.
     pub fn check(&self) -> Result<()> {
         self.data.check()?;
+        self.noise.check()?;
         self.denoiser.backbone.get().check()?;
         self.check_precondition()?;
         self.objective.check()?;
         self.sampler.check()?;
+        self.conditioning.method().check()?;
         if let (Some(levels), SolverKind::Ancestral) = (self.ddpm_levels(), self.sampler.solver)
             && levels != self.sampler.steps
         {
@@ -271,7 +298,7 @@ impl Config {
         data.valid = data.valid.min(12);
         train.iterations = train.iterations.min(12);
         train.batch = train.batch.min(8);
-        train.shares = train.shares.min(train.batch);
+        train.shares = train.shares.map(|shares| shares.min(train.batch));
         train.log_every = train.log_every.min(4);
         if sampler.solver != SolverKind::Ancestral {
             sampler.steps = sampler.steps.min(4);
@@ -282,5 +309,20 @@ impl Config {
     /// The configuration as TOML.
     pub fn to_toml(&self) -> String {
         toml::to_string_pretty(self).expect("a configuration is always valid TOML")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_follow_from_the_batch_and_the_network() {
+        let shares = |batch: usize, activations: f64| {
+            TrainConfig { batch, ..TrainConfig::default() }.automatic_shares(activations)
+        };
+        // Little networks, single samples, uneven batches; never more than eight.
+        assert_eq!([shares(16, 1e4), shares(16, 4e5), shares(16, 8e5), shares(16, 1e7)], [1, 2, 4, 8]);
+        assert_eq!([1, 2, 3, 4, 7, 8, 12, 16, 1000].map(|batch| shares(batch, 1e7)), [1, 1, 1, 2, 2, 4, 4, 8, 8]);
     }
 }

@@ -13,6 +13,9 @@ pub const PRESETS: &[(&str, &str)] = &[
     ("helmholtz-demo", include_str!("../../../../presets/helmholtz-demo.toml")),
     ("helmholtz-cpu", include_str!("../../../../presets/helmholtz-cpu.toml")),
     ("helmholtz-paper", include_str!("../../../../presets/helmholtz-paper.toml")),
+    ("poisson-demo", include_str!("../../../../presets/poisson-demo.toml")),
+    ("darcy-threshold-demo", include_str!("../../../../presets/darcy-threshold-demo.toml")),
+    ("burgers-demo", include_str!("../../../../presets/burgers-demo.toml")),
     (FIELDS, include_str!("../../../../presets/fields.toml")),
 ];
 

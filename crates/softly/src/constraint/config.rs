@@ -328,7 +328,8 @@ impl ParameterConfig {
                 }
                 Ok(Some(Source::learned_field(SmoothField::new(grid, *learn, *length, *size))))
             }
-            Self::Number(_) | Self::Formula(_) | Self::File { .. } => Ok(None),
+            Self::Number(number) => finite(&[*number]).map(|()| None),
+            Self::Formula(_) | Self::File { .. } => Ok(None),
         }
     }
 }

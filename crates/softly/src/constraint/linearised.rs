@@ -62,17 +62,18 @@ impl Linearised<'_> {
     pub fn product_of(&self, slot: usize, direction: Tensor<3>) -> Tensor<3> {
         let mut directions = vec![None; self.constraint.fields.len()];
         directions[slot] = Some(TensorValue::Tensor(direction * self.constraint.fields[slot].scale));
-        self.tangent(&directions)
+        self.tangent(&directions, &self.like)
     }
 
-    /// J·`direction` `[N, C, H, W]` → `[N, H, W]`, zero outside the residual's region.
+    /// J·`direction` `[N, C, H, W]` → `[N, H, W]`, zero outside the residual's region; fields of one sample serve any number of
+    /// directions.
     pub fn product(&self, direction: &Tensor<4>) -> Tensor<3> {
         let [n, _, h, w] = direction.dims();
         let of_field = |(slot, field): (usize, &Field)| {
             let moved = direction.clone().narrow(1, field.channel, 1).reshape([n, h, w]) * field.scale;
             self.part.program.uses(slot).then(|| TensorValue::Tensor(moved))
         };
-        self.tangent(&self.constraint.fields.iter().enumerate().map(of_field).collect::<Vec<_>>())
+        self.tangent(&self.constraint.fields.iter().enumerate().map(of_field).collect::<Vec<_>>(), direction)
     }
 
     /// Jᵀ·`weights` `[N, H, W]` → `[N, C, H, W]`; weights outside the residual's region do not count.
@@ -82,10 +83,11 @@ impl Linearised<'_> {
         self.constraint.gather(&self.algebra, adjoints, &self.like)
     }
 
-    fn tangent(&self, directions: &[Option<TensorValue>]) -> Tensor<3> {
+    /// The change along `directions`, one for each sample of `like` `[N, C, H, W]`.
+    fn tangent(&self, directions: &[Option<TensorValue>], like: &Tensor<4>) -> Tensor<3> {
         let change = self.part.program.tangent(&self.algebra, &self.tape, directions);
         let change = change.unwrap_or(TensorValue::Number(0.0));
-        full(self.part.weighted(&self.algebra, &change, &self.like), &self.like)
+        full(self.part.weighted(&self.algebra, &change, like), like)
     }
 }
 

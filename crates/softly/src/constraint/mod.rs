@@ -172,6 +172,11 @@ impl SoftConstraint {
         Tensor::cat(self.parts.iter().zip(self.residuals(x)).map(of_equation).collect(), 1)
     }
 
+    /// Number of nodes that count, over all equations.
+    pub fn nodes(&self) -> usize {
+        self.nodes
+    }
+
     /// Number of equations.
     pub fn equations(&self) -> usize {
         self.parts.len()

@@ -236,7 +236,27 @@ fn describe(folder: &Path, text: &str) -> Result<Description> {
             "the dataset was made by another version: renew its description by `{import}`, or make it again"
         )));
     }
+    if !is_sealed(text) {
+        return Err(Error::input(
+            place.display(),
+            "the file is damaged or was changed: its last line is the checksum of all others",
+        )
+        .hint(format!("copy or make it again; `{import}` records a change that is wanted")));
+    }
     toml::from_str(text).map_err(broken)
+}
+
+/// The beginning of the last line of `dataset.toml`, which TOML takes for a comment; BLAKE3 of all lines before follows.
+const SEAL: &str = "# checksum ";
+
+/// The text of `dataset.toml` with its checksum.
+pub(super) fn seal(text: &str) -> String {
+    format!("{text}{SEAL}{}\n", blake3::hash(text.as_bytes()))
+}
+
+/// Whether the checksum of a text is there and right.
+fn is_sealed(text: &str) -> bool {
+    text.rfind(SEAL).is_some_and(|at| seal(&text[..at]) == text)
 }
 
 /// Refuses what cannot be the name of a field and of its file.

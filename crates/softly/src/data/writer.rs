@@ -18,7 +18,7 @@ use toml::Table;
 use crate::constraint::config::ConstraintConfig;
 use crate::data::config::DataConfig;
 use crate::data::fingerprint::{BlockHasher, Blocks, block_samples};
-use crate::data::folder::{DatasetFolder, Description, FORMAT, FieldEntry, SCALARS};
+use crate::data::folder::{DatasetFolder, Description, FORMAT, FieldEntry, SCALARS, seal};
 use crate::data::generator::{FieldSpec, GeneratorConfig, SampleMaker};
 use crate::data::split::Split;
 use crate::error::{Error, Result};
@@ -243,7 +243,7 @@ pub(super) fn write_beside(source: &dyn Source, folder: &Path, job: &Job<'_>) ->
 /// Writes the `dataset.toml` of a folder.
 pub(super) fn write_description(folder: &Path, description: &Description) -> Result<()> {
     let text = toml::to_string(description).expect("a description is valid TOML");
-    write_text(&folder.join("dataset.toml"), &text)
+    write_text(&folder.join("dataset.toml"), &seal(&text))
 }
 
 /// Makes this process the only one that writes the dataset, until the file is dropped.

@@ -8,6 +8,7 @@ use burn::tensor::Tensor;
 use crate::denoiser::Denoiser;
 use crate::nn::backbone::Backbone;
 use crate::nn::parameter::{Parameters, Visitor};
+use crate::noise::Noise;
 use crate::tensors::per_sample;
 
 /// The cosine noise schedule with T levels: ᾱ(t) ∝ cos²(π/2 · (t/T + s)/(1 + s)), s = 0.008.
@@ -81,6 +82,7 @@ pub struct Ddpm {
     backbone: Box<dyn Backbone>,
     schedule: CosineSchedule,
     label: Label,
+    noise: Noise,
 }
 
 /// How a network is told the noise level.
@@ -95,7 +97,13 @@ pub enum Label {
 impl Ddpm {
     /// Wraps `backbone`, which knows the levels of a schedule of `steps` steps.
     pub fn new(backbone: Box<dyn Backbone>, steps: usize, label: Label) -> Self {
-        Self { backbone, schedule: CosineSchedule::new(steps), label }
+        Self { backbone, schedule: CosineSchedule::new(steps), label, noise: Noise::White }
+    }
+
+    /// The same for data in another noise of unit variance.
+    #[must_use]
+    pub fn with_noise(self, noise: Noise) -> Self {
+        Self { noise, ..self }
     }
 }
 
@@ -119,6 +127,10 @@ impl Denoiser for Ddpm {
         // The input is scaled by the true σ, so that between levels only the level's label is rounded.
         let scaled = x.clone() * per_sample(sigma.iter().map(|s| 1.0 / (1.0 + s * s).sqrt()), &x);
         self.backbone.forward(scaled.cast(burn::tensor::DType::F32), &levels).cast(dtype)
+    }
+
+    fn noise(&self) -> Noise {
+        self.noise.clone()
     }
 }
 

@@ -6,6 +6,7 @@ use crate::denoiser::Denoiser;
 use crate::nn::backbone::Backbone;
 use crate::nn::lanes::side_by_side;
 use crate::nn::parameter::{Parameters, Visitor};
+use crate::noise::Noise;
 use crate::tensors::per_sample;
 
 /// EDM's preconditioning at one noise level.
@@ -38,15 +39,22 @@ impl Precondition {
 pub struct Edm {
     backbone: Box<dyn Backbone>,
     sigma_data: f64,
+    noise: Noise,
     side_by_side: bool,
     /// Whether training changes the weights.
     trains: bool,
 }
 
 impl Edm {
-    /// Wraps `backbone` for data of standard deviation `sigma_data`.
+    /// Wraps `backbone` for data of standard deviation `sigma_data` in white noise.
     pub fn new(backbone: Box<dyn Backbone>, sigma_data: f64) -> Self {
-        Self { backbone, sigma_data, side_by_side: false, trains: true }
+        Self { backbone, sigma_data, noise: Noise::White, side_by_side: false, trains: true }
+    }
+
+    /// The same for data in another noise of unit variance, under which the preconditioning is as good.
+    #[must_use]
+    pub fn with_noise(self, noise: Noise) -> Self {
+        Self { noise, ..self }
     }
 
     /// Runs parts of a batch side by side, one per thread; a sample's result does not depend on its batch. Gradients of weights,
@@ -95,6 +103,10 @@ impl Denoiser for Edm {
     fn log_variance(&self, sigma: &[f64]) -> Option<Tensor<1>> {
         let noise: Vec<f64> = sigma.iter().map(|&s| Precondition::new(s, self.sigma_data).noise).collect();
         self.backbone.log_variance(&noise)
+    }
+
+    fn noise(&self) -> Noise {
+        self.noise.clone()
     }
 }
 

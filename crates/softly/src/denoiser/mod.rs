@@ -7,6 +7,7 @@ pub mod external;
 use burn::tensor::Tensor;
 
 use crate::nn::parameter::Parameters;
+use crate::noise::Noise;
 
 /// D(x; σ) ≈ E[x0 | x0 + σ·noise = x].
 pub trait Denoiser: Parameters + Send + Sync {
@@ -16,6 +17,12 @@ pub trait Denoiser: Parameters + Send + Sync {
     /// u(σ), the learned log-variance of the denoising error at each noise level, `[N]`, if there is one.
     fn log_variance(&self, _sigma: &[f64]) -> Option<Tensor<1>> {
         None
+    }
+
+    /// The noise that it removes. Samplers start from it, and measures add it to data; a denoiser around another one hands on the
+    /// other's.
+    fn noise(&self) -> Noise {
+        Noise::White
     }
 }
 

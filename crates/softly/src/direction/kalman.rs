@@ -170,8 +170,10 @@ impl Direction for KalmanDirection {
         let (mut errors, mut misfits) = (Vec::new(), Vec::new());
         for (level, sigma) in log_spaced(FIRST, LAST, LEVELS).into_iter().enumerate() {
             let estimate = |(indices, clean): (&[usize], &Tensor<4>)| {
-                let noise =
-                    indices.iter().flat_map(|&i| Stream::new(level as u64, Purpose::Metric, i as u64).normals(len));
+                let noise = indices.iter().flat_map(|&i| {
+                    let mut stream = Stream::new(level as u64, Purpose::Metric, i as u64);
+                    base.noise().draw(&mut stream, len)
+                });
                 let noisy = to_vec_f64(clean.clone()).iter().zip(noise).map(|(x, z)| x + sigma * z).collect();
                 base.denoise(field_batch(noisy, shape, &device), &vec![sigma; indices.len()]).without_autodiff()
             };

@@ -20,7 +20,7 @@ mod field_solve;
 mod floors;
 pub mod gradient;
 pub mod kalman;
-mod krylov;
+pub(crate) mod krylov;
 pub mod newton;
 pub mod spectral;
 mod stack;

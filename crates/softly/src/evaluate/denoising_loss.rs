@@ -15,6 +15,8 @@
 //! evaluates. For the best denoiser the bound is met up to the divergence of x_T from the Gaussian. The density that is
 //! bounded belongs to the stochastic reverse diffusion; for a denoiser that is not a score it differs from the
 //! deterministic flow's, so the bound may then lie on either side of the flow's likelihood.
+//!
+//! Noise of covariance C is white in z = C^(−½) x: norms are then ‖C^(−½) ·‖, and ½ ln det C is added.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +27,7 @@ use crate::error::{Error, Result};
 use crate::evaluate::held_out::HeldOut;
 use crate::evaluate::quadrature::integrate;
 use crate::job::Job;
+use crate::noise::Noise;
 use crate::objective::Weight;
 use crate::sampler::Sampler;
 use crate::statistics::{Summary, log_spaced};
@@ -124,19 +127,20 @@ impl DenoisingLoss {
         job: &Job<'_>,
     ) -> Result<DenoisingReport> {
         self.check()?;
-        // By batch and level ‖D − x0‖²/d of every sample.
-        let size = data.size();
-        let batches = data.at_levels(&self.sigmas, self.batch, seed, job, |clean, noisy, sigma| {
+        // By batch and level ‖D − x0‖²/d of every sample, and the same in the norm of the noise.
+        let (size, noise) = (data.size(), denoiser.noise());
+        let batches = data.at_levels(&self.sigmas, self.batch, seed, &noise, job, |clean, noisy, sigma| {
             let estimate = to_vec_f64(denoiser.denoise(noisy, &vec![sigma; clean.len() / size]));
             let pairs = estimate.chunks(size).zip(clean.chunks(size));
-            let squares = pairs.map(|(e, c)| e.iter().zip(c).map(|(e, c)| (e - c).powi(2)).sum::<f64>());
-            squares.map(|sum| sum / size as f64).collect::<Vec<f64>>()
+            let errors = pairs.map(|(e, c)| e.iter().zip(c).map(|(e, c)| e - c).collect::<Vec<f64>>());
+            errors.map(|e| [mean_square(&e), mean_square(&noise.whiten(&e))]).collect::<Vec<_>>()
         })?;
         // Per sample, per level.
-        let of_batch = |levels: &Vec<Vec<f64>>| -> Vec<Vec<f64>> {
-            (0..levels[0].len()).map(|i| levels.iter().map(|level| level[i]).collect()).collect()
+        let in_norm = |norm: usize| -> Vec<Vec<f64>> {
+            let of_sample = |levels: &Vec<Vec<[f64; 2]>>, i: usize| levels.iter().map(|level| level[i][norm]).collect();
+            batches.iter().flat_map(|levels| (0..levels[0].len()).map(|i| of_sample(levels, i))).collect()
         };
-        let losses: Vec<Vec<f64>> = batches.iter().flat_map(of_batch).collect();
+        let losses = in_norm(0);
         if let Some(bad) = losses.iter().position(|l| l.iter().any(|v| !v.is_finite())) {
             let why = format!("held-out sample {bad} has losses {:?}", losses[bad]);
             return Err(Error::Failed { what: "the denoising loss".into(), why });
@@ -149,16 +153,18 @@ impl DenoisingLoss {
             LevelLoss { sigma, mse, weighted, samples }
         };
         let levels = self.sigmas.iter().enumerate().map(level).collect();
-        Ok(DenoisingReport { levels, bound: self.bound(&losses, data) })
+        Ok(DenoisingReport { levels, bound: self.bound(&in_norm(1), data, &noise) })
     }
 
-    fn bound(&self, losses: &[Vec<f64>], data: HeldOut<'_>) -> VariationalBound {
+    /// The bound from the losses of each sample at each level in the norm of `noise`.
+    fn bound(&self, losses: &[Vec<f64>], data: HeldOut<'_>, noise: &Noise) -> VariationalBound {
         let (sigma_min, sigma_max) = (self.sigmas[0], self.sigmas[self.sigmas.len() - 1]);
         let nodes: Vec<f64> = self.sigmas.iter().map(|s| s.ln()).collect();
-        let noise_entropy = 0.5 * (std::f64::consts::TAU * std::f64::consts::E * sigma_min * sigma_min).ln();
+        let noise_entropy =
+            0.5 * (std::f64::consts::TAU * std::f64::consts::E * sigma_min * sigma_min).ln() + noise.log_spread();
         let share = |(i, losses): (usize, &Vec<f64>)| {
             let rates: Vec<f64> = losses.iter().zip(&self.sigmas).map(|(l, s)| l / (s * s)).collect();
-            let square = data.sample(i).iter().map(|v| v * v).sum::<f64>() / data.size() as f64;
+            let square = mean_square(&noise.whiten(&data.sample(i)));
             let nats = noise_entropy + 0.5 * square / (sigma_max * sigma_max) + integrate(&nodes, &rates);
             nats / std::f64::consts::LN_2
         };
@@ -174,4 +180,9 @@ impl DenoisingLoss {
             samples,
         }
     }
+}
+
+/// ‖v‖²/d.
+fn mean_square(values: &[f64]) -> f64 {
+    values.iter().map(|v| v * v).sum::<f64>() / values.len() as f64
 }

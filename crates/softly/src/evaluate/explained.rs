@@ -10,8 +10,8 @@ use softly_pde::normal_equations::NormalEquations;
 
 use crate::config::Config;
 use crate::data::dataset::Dataset;
-use crate::denoiser::Estimates;
 use crate::denoiser::edm::Precondition;
+use crate::denoiser::{Denoiser, Estimates};
 use crate::direction::config::ScdConfig;
 use crate::direction::{Direction, DirectionKind};
 use crate::error::{Error, Result};
@@ -135,7 +135,8 @@ impl Explained {
         seed: u64,
         job: &Job<'_>,
     ) -> Result<ExplainedReport> {
-        let chunks = data.at_levels(&self.sigmas, self.batch, seed, job, |clean, noisy, sigma| {
+        let noise = model.noise();
+        let chunks = data.at_levels(&self.sigmas, self.batch, seed, &noise, job, |clean, noisy, sigma| {
             level_sums(model, directions, clean, noisy, sigma)
         })?;
         let numbers = data.count() * data.size();

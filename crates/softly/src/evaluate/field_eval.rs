@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::layers::is_reduced;
 use crate::constraint::SoftConstraint;
 use crate::data::dataset::Dataset;
+use crate::denoiser::Denoiser;
 use crate::direction::compliance::Compliance;
 use crate::error::{Error, Result};
 use crate::evaluate::denoising_loss::{DenoisingLoss, LevelLoss};
@@ -122,7 +123,8 @@ impl FieldEval {
         let DataSpec { fields, grid, units, .. } = &blueprint.data;
         let truth = evaluator.equation().map(|truth| SoftConstraint::new(truth, fields, grid, units)).transpose()?;
         let path = Path { truth, levels: Mutex::new(Vec::new()) };
-        let draw = Draw { seed: blueprint.config.train.seed, indices: &indices, batch: self.batch };
+        let draw =
+            Draw { seed: blueprint.config.train.seed, indices: &indices, batch: self.batch, observed: Some(data) };
         // A step of a sample is two denoiser calls.
         let progress = Scaled::new(job.reporter, 2.0);
         let samples = trained.generate(&draw, &job.reporting_to(&progress), &|_| Box::new(Watch { path: &path }))?;
@@ -229,10 +231,12 @@ fn gamma(trained: &Trained, clean: &[f32], device: &Device) -> Vec<Vec<AtLevel>>
     let sampler = &trained.blueprint.config.sampler;
     let shape = trained.model.shape;
     let n = clean.len() / shape.iter().product::<usize>();
+    let noise = trained.model.noise();
     let mut lists: Vec<Vec<AtLevel>> = vec![Vec::new(); parts];
     for (level, sigma) in log_spaced(sampler.sigma_min, sampler.sigma_max, LEVELS).into_iter().enumerate() {
         let mut stream = Stream::new(0, Purpose::Metric, level as u64);
-        let noisy = clean.iter().map(|&v| f64::from(v) + sigma * stream.normal()).collect();
+        let samples = (0..n).flat_map(|_| noise.draw(&mut stream, clean.len() / n));
+        let noisy = clean.iter().zip(samples).map(|(&v, z)| f64::from(v) + sigma * z).collect();
         let gamma = soft.gamma(field_batch(noisy, shape, device), &vec![sigma; n]);
         let outputs = gamma.dims()[1];
         let values = to_vec_f64(gamma);

@@ -5,6 +5,7 @@ use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::job::{Job, NOTHING_WRITTEN};
+use crate::noise::Noise;
 use crate::random::{Purpose, Stream};
 use crate::tensors::field_batch;
 use crate::units::Units;
@@ -48,13 +49,14 @@ impl HeldOut<'_> {
     /// `measure(clean, noisy, σ)` of every batch of samples at every noise level of `sigmas`, by batch and level; `clean` and
     /// `noisy` `[N, C, H, W]`.
     ///
-    /// The noise of sample i is fixed by (seed, i, position of the level) and thus the same for every model and every
+    /// `kind` is the noise that the measured denoiser removes. The noise of sample i is fixed by (seed, i, position of the level) and thus the same for every model and every
     /// measure. Batches run in parallel; progress is counted in samples × levels.
     pub(crate) fn at_levels<T: Send>(
         &self,
         sigmas: &[f64],
         batch: usize,
         seed: u64,
+        kind: &Noise,
         job: &Job<'_>,
         measure: impl Fn(&[f64], Tensor<4>, f64) -> T + Sync,
     ) -> Result<Vec<Vec<T>>> {
@@ -68,7 +70,7 @@ impl HeldOut<'_> {
                 if job.stopped() {
                     return None;
                 }
-                let noise = streams.iter_mut().flat_map(|stream| stream.normals(self.size()));
+                let noise = streams.iter_mut().flat_map(|stream| kind.draw(stream, self.size()));
                 let noisy = clean.iter().zip(noise).map(|(x, n)| x + sigma * n).collect();
                 let measured = measure(&clean, field_batch(noisy, self.shape, job.device), sigma);
                 job.reporter.advance(chunk.len() as u64);

@@ -14,6 +14,9 @@
 //! mass at the centre of noise that it does not know to be absent, by up to ½ nat per dimension.) It follows that
 //! numbers of different σmin cannot be compared: a flat direction of the data costs log2(σmin) + const bits.
 //!
+//! **Coloured noise.** With a noise of covariance C the sampler starts at N(0, σmax² C), whose density takes the place of the white
+//! one; the flow and its trace are the same.
+//!
 //! **DDPM.** The adjustment of the paper's appendix, x_t = x/√(1+σ²) as the network's input and the drift
 //! (x_t − √ᾱ x̂0)/√(1−ᾱ) = (x − x̂0)/σ, is what [`crate::denoiser::ddpm::Ddpm`] does to be a denoiser at all. What remains is that its
 //! network knows single noise levels only, so the integral goes from level to level: [`Integrator::Cosine`].
@@ -41,6 +44,7 @@ use crate::error::{Error, Result};
 use crate::evaluate::held_out::HeldOut;
 use crate::evaluate::quadrature::{divided_difference, integrate};
 use crate::job::Job;
+use crate::noise::Noise;
 use crate::random::{Purpose, Stream};
 use crate::sampler::Sampler;
 use crate::sampler::sigma_grid::SigmaGrid;
@@ -228,11 +232,13 @@ impl Likelihood {
             batch: self.batch,
             device: job.device,
         };
+        let noise = denoiser.noise();
         let indices: Vec<usize> = (0..data.count()).collect();
         let chunks: Vec<Option<Vec<Path>>> = indices
             .par_chunks((self.batch / rows).max(1))
             .map(|chunk| {
-                let mut paths: Vec<Path> = chunk.iter().map(|&i| self.start(data, i, seed, levels[0])).collect();
+                let start = |&i: &usize| self.start(data, i, seed, levels[0], &noise);
+                let mut paths: Vec<Path> = chunk.iter().map(start).collect();
                 self.follow(&flow, &mut paths, &levels, job).then_some(paths)
             })
             .collect();
@@ -241,7 +247,7 @@ impl Likelihood {
         };
         let last = levels[levels.len() - 1];
         let samples: Vec<SampleLikelihood> =
-            paths.iter().flatten().map(|path| path.outcome(flow.exact, last, data)).collect();
+            paths.iter().flatten().map(|path| path.outcome(flow.exact, last, data, &noise)).collect();
         if let Some((i, bad)) = samples.iter().enumerate().find(|(_, s)| !s.nats.is_finite()) {
             let why = format!(
                 "−log p of held-out sample {i} came out as {}: the denoiser drives its path out of all bounds",
@@ -272,7 +278,7 @@ impl Likelihood {
                     let problem = format!("expected at least 2 steps and a positive rho, found {steps} and {rho}");
                     return Err(Error::input("likelihood.integrator", problem));
                 }
-                let grid = SigmaGrid { steps, sigma_min, sigma_max, rho };
+                let grid = SigmaGrid { steps, sigma_min, sigma_max, rho, ..SigmaGrid::default() };
                 let mut levels: Vec<f64> = grid.levels().into_iter().filter(|&s| s > 0.0).rev().collect();
                 // Not a rounding error away from what was asked for.
                 (levels[0], levels[steps - 1]) = (sigma_min, sigma_max);
@@ -300,10 +306,11 @@ impl Likelihood {
     }
 
     /// Sample `index` at `sigma`: x0 + σ·noise, with its probes. One stream gives the noise, then the probes.
-    fn start(&self, data: HeldOut<'_>, index: usize, seed: u64, sigma: f64) -> Path {
+    fn start(&self, data: HeldOut<'_>, index: usize, seed: u64, sigma: f64, noise: &Noise) -> Path {
         let size = data.size();
         let mut stream = Stream::new(seed, Purpose::Metric, index as u64);
-        let x = data.sample(index).into_iter().map(|v| v + sigma * stream.normal()).collect();
+        let noise = noise.draw(&mut stream, size);
+        let x = data.sample(index).into_iter().zip(noise).map(|(v, n)| v + sigma * n).collect();
         let probes = match self.probes {
             Probes::Exact => (0..size * size).map(|k| f64::from(u8::from(k / size == k % size))).collect(),
             Probes::Rademacher { count } => {
@@ -455,16 +462,14 @@ impl Path {
         news
     }
 
-    fn outcome(&self, exact: bool, sigma_max: f64, data: HeldOut<'_>) -> SampleLikelihood {
+    fn outcome(&self, exact: bool, sigma_max: f64, data: HeldOut<'_>, noise: &Noise) -> SampleLikelihood {
         let size = self.x.len() as f64;
         let bits = |nats: f64| nats / (size * std::f64::consts::LN_2);
         let volumes: Vec<f64> = (0..self.rates[0].len())
             .map(|k| integrate(&self.log_sigma, &self.rates.iter().map(|r| r[k]).collect::<Vec<_>>()))
             .collect();
         let volume = Summary::of(&volumes);
-        let radius2 = self.x.iter().map(|v| (v / sigma_max).powi(2)).sum::<f64>();
-        let terminal = -0.5 * (radius2 + size * (std::f64::consts::TAU * sigma_max * sigma_max).ln());
-        let nats = -(terminal + volume.mean);
+        let nats = -(noise.log_density(&self.x, sigma_max) + volume.mean);
         SampleLikelihood {
             nats,
             bits_per_dim: bits(nats),

@@ -13,6 +13,7 @@ pub mod paired;
 pub mod parameter_interval;
 pub mod point_eval;
 pub mod points;
+pub mod posterior;
 pub mod quadrature;
 pub mod stored;
 pub mod wasserstein;

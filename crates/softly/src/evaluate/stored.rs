@@ -10,12 +10,12 @@ use crate::data::dataset::Dataset;
 use crate::error::{Error, Result};
 use crate::evaluate::field_eval::{FieldEval, FieldResult};
 use crate::evaluate::fields::ReferenceRow;
-use crate::files::{make_folder, read_text, write_text};
+use crate::files::{make_folder, read_record, write_record};
 use crate::model::run_folder::RunFolder;
 use crate::npy;
 
 /// Version of the layout.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What an evaluation was made of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -76,8 +76,8 @@ pub fn stored_file(folder: &RunFolder, name: &str) -> PathBuf {
 
 /// The evaluation `name` of a run, if there is one and it was made of `made_of`.
 pub fn read_stored<T: DeserializeOwned>(folder: &RunFolder, name: &str, made_of: &MadeOf) -> Option<T> {
-    // A file of another version is as good as none.
-    let stored: Stored<T> = serde_json::from_str(&read_text(&stored_file(folder, name)).ok()?).ok()?;
+    // A file of another version, or a damaged one, is as good as none.
+    let stored: Stored<T> = read_record(&stored_file(folder, name)).ok()?;
     (stored.made_of == *made_of).then_some(stored.found)
 }
 
@@ -85,21 +85,46 @@ pub fn read_stored<T: DeserializeOwned>(folder: &RunFolder, name: &str, made_of:
 pub fn write_stored<T: Serialize>(folder: &RunFolder, name: &str, made_of: &MadeOf, found: T) -> Result<()> {
     let file = stored_file(folder, name);
     make_folder(file.parent().unwrap_or(Path::new(".")))?;
-    let stored = Stored { made_of: made_of.clone(), found };
-    write_text(&file, &(serde_json::to_string(&stored).expect("numbers are valid JSON") + "\n"))
+    write_record(&file, &Stored { made_of: made_of.clone(), found })
 }
 
-/// The samples beside the evaluation `name`, `[N, C, H, W]` with `shape` = `[C, H, W]`; none if they are not there.
-pub fn read_samples(folder: &RunFolder, name: &str, shape: [usize; 3]) -> Option<Vec<f32>> {
+/// What is measured of samples, and their fingerprint: the samples lie beside it.
+#[derive(Serialize, Deserialize)]
+struct WithSamples {
+    measured: StoredFields,
+    samples: String,
+}
+
+/// BLAKE3 of samples as `f4`.
+fn fingerprint(samples: &[f32]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for sample in samples {
+        hasher.update(&sample.to_le_bytes());
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+/// The samples `[N, C, H, W]` of the evaluation `name` and what was measured of them, if they are there, belong together and
+/// were made of `made_of`.
+pub fn read_fields(folder: &RunFolder, name: &str, made_of: &MadeOf) -> Option<(StoredFields, Vec<f32>)> {
+    let WithSamples { measured, samples: recorded } = read_stored(folder, name, made_of)?;
     let array = npy::read(&stored_file(folder, name).with_extension("npy")).ok()?;
-    let fits = array.shape.len() == 4 && array.shape[1..] == shape;
-    fits.then(|| array.values.iter().map(|&v| v as f32).collect())
+    let samples: Vec<f32> = array.values.iter().map(|&v| v as f32).collect();
+    (fingerprint(&samples) == recorded).then_some((measured, samples))
 }
 
-/// Writes samples `[N, C, H, W]` beside the evaluation `name`.
-pub fn write_samples(folder: &RunFolder, name: &str, shape: [usize; 3], samples: &[f64]) -> Result<()> {
+/// Writes the samples `[N, C, H, W]` of the evaluation `name`, `shape` being `[C, H, W]`, and what was measured of them.
+pub fn write_fields(
+    folder: &RunFolder,
+    name: &str,
+    made_of: &MadeOf,
+    measured: StoredFields,
+    (samples, shape): (&[f64], [usize; 3]),
+) -> Result<()> {
     let file = stored_file(folder, name).with_extension("npy");
     make_folder(file.parent().unwrap_or(Path::new(".")))?;
+    let samples: Vec<f32> = samples.iter().map(|&v| v as f32).collect();
     let [c, h, w] = shape;
-    npy::write_f32(&file, &[samples.len() / (c * h * w).max(1), c, h, w], samples.iter().map(|&v| v as f32))
+    npy::write_f32(&file, &[samples.len() / (c * h * w).max(1), c, h, w], samples.iter().copied())?;
+    write_stored(folder, name, made_of, WithSamples { measured, samples: fingerprint(&samples) })
 }

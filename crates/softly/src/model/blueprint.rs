@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
-use softly_pde::grid::{AxisId, Grid};
+use softly_pde::grid::{Axis, AxisId, Grid, Placement};
 
 use crate::auto::NumberOrAuto;
 use crate::config::Config;
@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::memory;
 use crate::model::Model;
 use crate::nn::backbone::FieldShape;
+use crate::noise::Noise;
 use crate::objective::noise::NoiseDist;
 use crate::random::{Purpose, Stream};
 use crate::soft::SoftlyConstrained;
@@ -62,8 +63,13 @@ impl DataSpec {
 
     /// The fields as networks know them: their shape, and which axes are periodic.
     fn field_shape(&self) -> FieldShape {
-        let periodic = AxisId::BOTH.map(|axis| self.grid.axes.get(axis as usize).is_some_and(|axis| axis.periodic));
-        FieldShape { size: self.shape(), periodic }
+        let of_axes =
+            |is: fn(&Axis) -> bool| AxisId::BOTH.map(|axis| self.grid.axes.get(axis as usize).is_some_and(is));
+        FieldShape {
+            size: self.shape(),
+            periodic: of_axes(|axis| axis.periodic),
+            cells: of_axes(|axis| axis.placement == Placement::Cells),
+        }
     }
 }
 
@@ -98,6 +104,8 @@ impl Blueprint {
             units,
             floors: dataset.floors(),
         };
+        let activations = config.denoiser.backbone.get().footprint(data.shape()).activations;
+        config.train.shares = config.train.shares.or_else(|| Some(config.train.automatic_shares(activations)));
         config.truth = config.truth.or_else(|| dataset.equation.clone());
         for equation in [&mut config.constraint, &mut config.truth].into_iter().flatten() {
             *equation = dataset.complete(equation);
@@ -125,6 +133,10 @@ impl Blueprint {
             let problem = "the configuration asks for another network than the snapshot has";
             return Err(Error::input("denoiser.backbone", problem)
                 .hint("leave out the network's settings: they come with the snapshot"));
+        }
+        if config.noise != base.config.noise {
+            let problem = "the configuration asks for other noise than the snapshot was trained to remove";
+            return Err(Error::input("noise", problem).hint("leave [noise] out: it comes with the snapshot"));
         }
         if ours.scd.is_none() {
             return Err(Error::input("denoiser.scd", "adapting trains the soft constraint, and there is none")
@@ -205,13 +217,14 @@ impl Blueprint {
         let settings = config.denoiser.backbone.get();
         memory::check("denoiser.backbone", BYTES_PER_WEIGHT * settings.footprint(self.data.shape()).weights)?;
         let backbone = settings.build(self.data.field_shape(), &mut stream, device)?;
+        let noise = Noise::new(&config.noise, &self.data.grid)?;
         if let Some(levels) = config.ddpm_levels() {
             // A network of single levels has a row for each; any other gets EDM's smooth noise input.
             let label = if settings.levels().is_some() { Label::Index } else { Label::LogSigma };
-            return Ok(Box::new(Ddpm::new(backbone, levels, label)));
+            return Ok(Box::new(Ddpm::new(backbone, levels, label).with_noise(noise)));
         }
         let lanes = settings.is_large() && *device == Device::flex();
-        Ok(Box::new(Edm::new(backbone, self.sigma_data()).side_by_side(lanes)))
+        Ok(Box::new(Edm::new(backbone, self.sigma_data()).with_noise(noise).side_by_side(lanes)))
     }
 
     /// `base` with a soft constraint on top.

@@ -3,6 +3,9 @@
 pub mod blueprint;
 pub mod edm2_file;
 pub mod event_file;
+mod held_out_nodes;
+mod knowledge;
+pub mod posterior;
 pub mod run_folder;
 pub mod snapshot;
 pub mod tensor_file;
@@ -16,6 +19,7 @@ use burn::tensor::Tensor;
 use crate::constraint::SoftConstraint;
 use crate::denoiser::{Denoiser, Estimates};
 use crate::nn::parameter::{Parameters, Visitor};
+use crate::noise::Noise;
 use crate::sampler::{Projection, Target};
 use crate::soft::SoftlyConstrained;
 
@@ -115,6 +119,7 @@ impl Model {
             denoiser: self,
             constraint: self.constraint.as_deref(),
             projection: self.softly().map(|soft| soft as &dyn Projection),
+            given: None,
             shape: self.shape,
         }
     }
@@ -153,5 +158,9 @@ impl Denoiser for Model {
 
     fn log_variance(&self, sigma: &[f64]) -> Option<Tensor<1>> {
         self.base().log_variance(sigma)
+    }
+
+    fn noise(&self) -> Noise {
+        self.base().noise()
     }
 }

@@ -154,3 +154,16 @@ pub struct Metrics {
     #[serde(flatten)]
     pub terms: BTreeMap<String, f64>,
 }
+
+impl Metrics {
+    /// The line, with its end.
+    pub(crate) fn line(&self) -> String {
+        serde_json::to_string(self).expect("numbers are valid JSON") + "\n"
+    }
+}
+
+/// The fingerprint of all lines up to `line`: BLAKE3 of `before`, the fingerprint of those before it, and the line. A training
+/// begins with an empty one.
+pub(crate) fn chained(before: &str, line: &str) -> String {
+    blake3::Hasher::new().update(before.as_bytes()).update(line.as_bytes()).finalize().to_hex().to_string()
+}

@@ -21,6 +21,12 @@ use crate::nn::backbone::BackboneConfig;
 use crate::nn::parameter::Parameters;
 use crate::units::Units;
 
+/// The number of a network's weights is estimated within this factor.
+const ESTIMATE: f64 = 8.0;
+
+/// Weights that are not worth a check: 4 MB.
+const SMALL: f64 = 1e6;
+
 /// The folder of a file.
 fn folder_of(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new(""))
@@ -109,7 +115,21 @@ impl Snapshot {
             let problem = "expected the header of a trained model, found one with an `auto` left or units that do not fit its fields";
             return Err(Error::input(&location, problem));
         }
-        Ok(Self { blueprint: Blueprint { config, data }, step, weights: file.tensors })
+        let snapshot = Self { blueprint: Blueprint { config, data }, step, weights: file.tensors };
+        snapshot.check_size(path)?;
+        Ok(snapshot)
+    }
+
+    /// Refuses a header that describes a far larger network than the file has weights for, before it is built.
+    fn check_size(&self, location: &Path) -> Result<()> {
+        let held: f64 = self.weights.iter().map(|(_, _, values)| values.len() as f64).sum();
+        let Blueprint { config, data } = &self.blueprint;
+        let described = config.denoiser.backbone.get().footprint(data.shape()).weights;
+        if described <= ESTIMATE * held + SMALL {
+            return Ok(());
+        }
+        let problem = format!("its header describes a network of about {described:.0} weights, the file has {held}");
+        Err(Error::input(location.display(), problem).hint("the file is damaged or foreign: use another snapshot"))
     }
 
     /// Changes settings (`a.b=c`) of the configuration; `location` names the snapshot in errors. Constant weights of the directions replace a
@@ -132,6 +152,10 @@ impl Snapshot {
             return Err(Error::input("--set", problem));
         }
         self.refuse_another_law(&config, &location)?;
+        if config.noise != self.blueprint.config.noise {
+            let problem = format!("{location} was trained to remove one kind of noise, and no other");
+            return Err(Error::input("noise", problem).hint("train with this noise"));
+        }
         if let Some(scd) = &config.denoiser.scd {
             let left_out = DirectionKind::ALL.iter().filter(|kind| !scd.directions.contains(kind));
             let forgotten = left_out.map(|kind| kind.name()).chain(scd.constant.as_ref().map(|_| "gamma"));
@@ -140,6 +164,27 @@ impl Snapshot {
         }
         self.blueprint.config = config;
         Ok(())
+    }
+
+    /// Puts the model on a grid of other `size`, rows and columns, over the same domain.
+    pub fn resize(&mut self, size: [usize; 2]) -> Result<()> {
+        let Blueprint { config, data } = &mut self.blueprint;
+        let refuse = |problem: &str, hint: &str| Err(Error::input("--grid", problem).hint(hint));
+        if data.grid.axes.len() != 2 {
+            return refuse("this is a model of points: it has no grid", "leave --grid out");
+        }
+        if !config.denoiser.backbone.get().any_resolution() {
+            let hint = "train a network of functions: --set denoiser.backbone={ kind = \"operator\", … }";
+            return refuse("the model's network knows the grid that it was trained on, and no other", hint);
+        }
+        if config.denoiser.scd.is_some() {
+            let hint = "sample from the denoiser below it, or train on this grid";
+            return refuse("the soft constraint was measured on the grid that it was trained on", hint);
+        }
+        for (axis, nodes) in data.grid.axes.iter_mut().zip(size) {
+            axis.nodes = nodes;
+        }
+        data.grid.check().map_err(|problem| Error::input("--grid", problem))
     }
 
     /// Refuses another constraint than the one that γ, learned parameters and measured covariances belong to.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 use rayon::prelude::*;
+use softly_pde::waves::interpolate;
 
+use crate::data::dataset::Dataset;
 use crate::denoiser::external::Estimator;
 use crate::direction::config::{Scale, ScdConfig};
 use crate::error::{Error, Result};
@@ -13,10 +15,11 @@ use crate::job::{Job, NOTHING_WRITTEN};
 use crate::memory;
 use crate::model::Model;
 use crate::model::blueprint::Blueprint;
+use crate::model::held_out_nodes::HeldOutNodes;
 use crate::model::run_folder::RunFolder;
 use crate::model::snapshot::Snapshot;
-use crate::sampler::{Observer, Unobserved};
-use crate::tensors::to_vec_f64;
+use crate::sampler::{Observer, Sampler, Target, Unobserved};
+use crate::tensors::{field_batch, to_vec_f64};
 
 /// A number of a sample: in its batch, and once more when all batches are joined, `f64`.
 const BYTES_PER_NUMBER: f64 = 16.0;
@@ -55,12 +58,7 @@ impl Trained {
 
     /// The same weights under changed settings (`a.b=c`), for example a guidance scale or the constraint of guidance.
     pub fn load_with(path: &Path, settings: &[String], device: &Device) -> Result<Self> {
-        let file = snapshot_file(path)?;
-        let mut snapshot = Snapshot::read(&file)?;
-        if !settings.is_empty() {
-            snapshot.change(settings, &file)?;
-        }
-        Self::of(snapshot, file, None, device)
+        Self::load_on(path, settings, None, device)
     }
 
     /// The same, and the soft constraint that it has or, if it was trained without one, that `settings` ask for (by default one along
@@ -92,6 +90,20 @@ impl Trained {
         Ok((Self::of(snapshot, file, outside, device)?, scd))
     }
 
+    /// The same weights on a grid of other `size`, rows and columns, over the same domain; the trained grid if there is none. Networks
+    /// that belong to their grid are refused.
+    pub fn load_on(path: &Path, settings: &[String], size: Option<[usize; 2]>, device: &Device) -> Result<Self> {
+        let file = snapshot_file(path)?;
+        let mut snapshot = Snapshot::read(&file)?;
+        if !settings.is_empty() {
+            snapshot.change(settings, &file)?;
+        }
+        if let Some(size) = size {
+            snapshot.resize(size)?;
+        }
+        Self::of(snapshot, file, None, device)
+    }
+
     /// The model of a snapshot, whose denoiser may be outside of softly; `path` names it in errors.
     pub fn of(
         snapshot: Snapshot,
@@ -115,6 +127,8 @@ impl Trained {
     ) -> Result<Vec<f64>> {
         let batch = draw.batch.clamp(1, draw.indices.len().max(1));
         self.check_memory(draw.indices.len(), batch)?;
+        let sampler = self.blueprint.config.sampler.fitted_to(self.model.target(), job.device);
+        let observations = draw.observed.map(|data| self.observations(data)).transpose()?.flatten();
         let batches: Vec<Vec<f64>> = draw
             .indices
             .par_chunks(batch)
@@ -123,8 +137,9 @@ impl Trained {
                     return Vec::new();
                 }
                 let mut observer = Counted { observer: watch(indices.len()), job, samples: indices.len() as u64 };
-                let sampler = &self.blueprint.config.sampler;
-                let samples = sampler.sample(self.model.target(), draw.seed, indices, job.device, &mut observer);
+                let given = observations.as_ref().map(|all| all.of(indices, self.model.shape, job.device));
+                let target = Target { given: given.as_ref(), ..self.model.target() };
+                let samples = sampler.sample(target, draw.seed, indices, job.device, &mut observer);
                 to_vec_f64(self.blueprint.data.units.physical(samples))
             })
             .collect();
@@ -136,6 +151,41 @@ impl Trained {
                 .hint("lower the guidance scale, or train longer"));
         }
         Ok(samples)
+    }
+
+    /// Samples of `coarse`, the same model on another grid, drawn again here: interpolated by waves, mixed with noise of level `sigma`
+    /// and denoised; physical units, `[N, C, H, W]` row-major. Progress is counted in samples × steps of both.
+    pub fn refine(&self, coarse: &Self, sigma: f64, draw: &Draw<'_>, job: &Job<'_>) -> Result<Vec<f64>> {
+        let sampler = Sampler { sigma_max: sigma, ..self.blueprint.config.sampler.clone() };
+        sampler.check()?;
+        let first = coarse.samples(&Draw { observed: None, ..*draw }, job)?;
+        let (from, to, units) = (&coarse.blueprint.data.grid, &self.blueprint.data.grid, &self.blueprint.data.units);
+        let size = first.len() / draw.indices.len();
+        let batch = draw.batch.clamp(1, draw.indices.len().max(1));
+        let batches: Vec<Vec<f64>> = (draw.indices.par_chunks(batch), first.par_chunks(batch * size))
+            .into_par_iter()
+            .map(|(indices, samples)| {
+                let mut observer = Counted { observer: Box::new(Unobserved), job, samples: indices.len() as u64 };
+                let finer = samples.chunks_exact(from.len()).flat_map(|field| interpolate(from, to, field)).collect();
+                let finer = units.normalised(field_batch(finer, self.model.shape, job.device));
+                let samples = sampler.sample_again(finer, self.model.target(), draw.seed, indices, &mut observer);
+                to_vec_f64(units.physical(samples))
+            })
+            .collect();
+        job.go_on(NOTHING_WRITTEN)?;
+        Ok(batches.concat())
+    }
+
+    /// The observations of `data` that the sampler's guidance asks for, if it does.
+    fn observations(&self, data: &Dataset) -> Result<Option<HeldOutNodes>> {
+        let guidance = self.blueprint.config.sampler.guidance.as_ref();
+        let observing = guidance.and_then(|guidance| guidance.method().observes());
+        observing.map(|observing| HeldOutNodes::new(observing, data, &self.blueprint.data.units)).transpose()
+    }
+
+    /// Whether the sampler's guidance compares samples with held-out data.
+    pub fn observes(&self) -> bool {
+        self.blueprint.config.sampler.guidance.as_ref().is_some_and(|guidance| guidance.method().observes().is_some())
     }
 
     /// Refuses samples in batches that the machine's memory does not hold.
@@ -162,6 +212,8 @@ pub struct Draw<'a> {
     pub indices: &'a [u64],
     /// Samples that go through the network at a time.
     pub batch: usize,
+    /// The data whose held-out samples guidance observes, if it does.
+    pub observed: Option<&'a Dataset>,
 }
 
 /// An observer that also counts samples × steps.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::nn::external::ExternalConfig;
 use crate::nn::mlp::{LevelMlpConfig, MlpConfig};
+use crate::nn::operator::OperatorConfig;
 use crate::nn::parameter::Parameters;
 use crate::nn::unet::UNetConfig;
 use crate::random::Stream;
@@ -32,12 +33,14 @@ pub struct FieldShape {
     pub size: [usize; 3],
     /// Whether a field goes on at its first row after its last one, and likewise for columns.
     pub periodic: [bool; 2],
+    /// Whether the points of rows and columns are the centres of cells.
+    pub cells: [bool; 2],
 }
 
 impl From<[usize; 3]> for FieldShape {
-    /// Fields `[C, H, W]` without periodic axes.
+    /// Fields `[C, H, W]` on nodes, without periodic axes.
     fn from(size: [usize; 3]) -> Self {
-        Self { size, periodic: [false; 2] }
+        Self { size, periodic: [false; 2], cells: [false; 2] }
     }
 }
 
@@ -64,6 +67,11 @@ pub trait BuildBackbone {
     /// The number of noise levels, for networks that know single levels by their index.
     fn levels(&self) -> Option<usize> {
         None
+    }
+
+    /// Whether one and the same network takes fields of any resolution: no weight depends on the grid.
+    fn any_resolution(&self) -> bool {
+        false
     }
 
     /// Whether parts of a batch gain from threads of their own.
@@ -98,6 +106,8 @@ backbones! {
     LevelMlp(LevelMlpConfig);
     /// EDM2's magnitude-preserving U-Net for fields on a grid.
     Unet(UNetConfig);
+    /// A neural operator: waves of fields are mixed, so that one network takes every resolution.
+    Operator(OperatorConfig);
     /// A denoiser outside of softly, such as a Python function: models below a soft constraint only.
     External(ExternalConfig);
 }

@@ -3,8 +3,10 @@
 pub mod backbone;
 pub mod external;
 pub mod lanes;
+mod layers;
 pub mod mlp;
 pub mod mp_ops;
+pub mod operator;
 pub mod ops;
 pub mod optimizer;
 mod padding;

@@ -143,7 +143,7 @@ pub fn attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
 }
 
 /// w/(1e-4 + rms_row)/√fan_in: `[O, fan_in]`.
-fn used_weight(w: Tensor<2>) -> Tensor<2> {
+pub(crate) fn used_weight(w: Tensor<2>) -> Tensor<2> {
     let fan_in = w.dims()[1] as f64;
     let rms = (w.clone() * w.clone()).mean_dim(1).sqrt();
     w / ((rms + EPSILON) * fan_in.sqrt())

@@ -1,12 +1,13 @@
 //! The magnitude-preserving U-Net of EDM2: every layer keeps the size of its input, so no normalisation layers and no
 //! weight decay are needed. Parameters have the names of the published network, so that weights can be exchanged.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::nn::backbone::{Backbone, BuildBackbone, FieldShape, Footprint};
+use crate::nn::layers::{Fourier, LogVariance, conv_weight, gain, linear_weight, unit_gain};
 use crate::nn::mp_ops as mp;
 use crate::nn::padding::Padding;
 use crate::nn::parameter::{Parameter, Parameters, Visitor};
@@ -16,8 +17,6 @@ use crate::random::Stream;
 const BRANCH: f64 = 0.3;
 /// Activations stay within ±this.
 const CLIP: f64 = 256.0;
-/// Features of the noise level for the log-variance.
-const LOG_VARIANCE_FEATURES: usize = 128;
 
 /// The architecture.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -72,61 +71,6 @@ impl BuildBackbone for UNetConfig {
     fn is_large(&self) -> bool {
         true
     }
-}
-
-/// √2·cos(f c + φ): features of a noise input, with fixed frequencies and phases.
-struct Fourier {
-    freqs: Parameter<1>,
-    phases: Parameter<1>,
-}
-
-impl Fourier {
-    fn new(count: usize, stream: &mut Stream, device: &Device) -> Self {
-        let turn = 2.0 * std::f64::consts::PI;
-        let mut draw = |value: &mut dyn FnMut(&mut Stream) -> f64| -> Vec<f32> {
-            (0..count).map(|_| (turn * value(stream)) as f32).collect()
-        };
-        let freqs = draw(&mut |s| s.normal());
-        let phases = draw(&mut |s| s.uniform());
-        Self { freqs: Parameter::fixed(freqs, [count], device), phases: Parameter::fixed(phases, [count], device) }
-    }
-
-    /// One number per sample → `[N, features]`.
-    fn forward(&self, noise: &[f64]) -> Tensor<2> {
-        let values: Vec<f32> = noise.iter().map(|&c| c as f32).collect();
-        let freqs = self.freqs.get();
-        let noise: Tensor<2> = Tensor::from_data(TensorData::new(values, [noise.len(), 1]), &freqs.device());
-        (noise * freqs.unsqueeze::<2>() + self.phases.get().unsqueeze::<2>()).cos() * std::f64::consts::SQRT_2
-    }
-}
-
-impl Parameters for Fourier {
-    fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {
-        visit(&format!("{prefix}freqs"), &mut self.freqs);
-        visit(&format!("{prefix}phases"), &mut self.phases);
-    }
-}
-
-/// Weights `[outputs, inputs, k, k]`, standard normal.
-fn conv_weight(inputs: usize, outputs: usize, k: usize, stream: &mut Stream, device: &Device) -> Parameter<4> {
-    let values = stream.normals(outputs * inputs * k * k).into_iter().map(|v| v as f32).collect();
-    Parameter::new(values, [outputs, inputs, k, k], device).with_unit_rows()
-}
-
-/// Weights `[outputs, inputs]`, standard normal.
-fn linear_weight(inputs: usize, outputs: usize, stream: &mut Stream, device: &Device) -> Parameter<2> {
-    let values = stream.normals(outputs * inputs).into_iter().map(|v| v as f32).collect();
-    Parameter::new(values, [outputs, inputs], device).with_unit_rows()
-}
-
-/// A learned factor, 0 at the start.
-fn gain(device: &Device) -> Parameter<1> {
-    Parameter::new(vec![0.0], [1], device)
-}
-
-/// The gain 1 of layers without a learned one.
-fn unit_gain(device: &Device) -> Tensor<1> {
-    Tensor::ones([1], &device.clone().without_autodiff())
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -236,12 +180,6 @@ impl Parameters for Block {
     }
 }
 
-/// u(σ), the log-variance of the denoising error.
-struct LogVariance {
-    fourier: Fourier,
-    linear: Parameter<2>,
-}
-
 /// The network.
 pub struct UNet {
     padding: Padding,
@@ -264,7 +202,7 @@ impl UNet {
         stream: &mut Stream,
         device: &Device,
     ) -> Result<Self> {
-        let FieldShape { size: [fields, rows, cols], periodic } = shape.into();
+        let FieldShape { size: [fields, rows, cols], periodic, .. } = shape.into();
         let padding = Padding::new([rows, cols], periodic, config.step([rows, cols])?);
         let [rows, cols] = padding.sides();
         let widths: Vec<usize> = config.multipliers.iter().map(|m| m * config.channels).collect();
@@ -318,10 +256,7 @@ impl UNet {
             }
         }
         let out_conv = conv_weight(now, fields, 3, stream, device);
-        let log_variance = config.log_variance.then(|| LogVariance {
-            fourier: Fourier::new(LOG_VARIANCE_FEATURES, stream, device),
-            linear: linear_weight(LOG_VARIANCE_FEATURES, 1, stream, device),
-        });
+        let log_variance = config.log_variance.then(|| LogVariance::new(stream, device));
         let out_gain = gain(device);
         Ok(Self { padding, emb_fourier, emb_noise, first, encoder, decoder, out_conv, out_gain, log_variance })
     }
@@ -365,8 +300,7 @@ impl Parameters for UNet {
         visit(&format!("{unet}out_conv.weight"), &mut self.out_conv);
         visit(&format!("{unet}out_gain"), &mut self.out_gain);
         if let Some(head) = &mut self.log_variance {
-            head.fourier.visit(&format!("{prefix}logvar_fourier."), visit);
-            visit(&format!("{prefix}logvar_linear.weight"), &mut head.linear);
+            head.visit(prefix, visit);
         }
     }
 }
@@ -395,10 +329,6 @@ impl Backbone for UNet {
     }
 
     fn log_variance(&self, noise: &[f64]) -> Option<Tensor<1>> {
-        self.log_variance.as_ref().map(|head| {
-            let features = head.fourier.forward(noise);
-            let gain = unit_gain(&features.device());
-            mp::linear(features, head.linear.get(), gain).reshape([noise.len()])
-        })
+        self.log_variance.as_ref().map(|head| head.forward(noise))
     }
 }

@@ -100,7 +100,7 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// `clean` fields with standard normal `noise` of levels `sigma` added.
+    /// `clean` fields with `noise` of unit variance and levels `sigma` added.
     pub fn new(clean: Tensor<4>, noise: Tensor<4>, sigma: &'a [f64]) -> Self {
         let noisy = clean.clone() + noise * per_sample(sigma.iter().copied(), &clean);
         Self { clean, noisy, sigma }

@@ -1,5 +1,6 @@
 //! From noise to fields: noise levels, solvers of the probability-flow ODE, and guidance.
 
+pub mod fit;
 pub mod guidance;
 pub mod sigma_grid;
 pub mod solver;
@@ -12,9 +13,10 @@ use crate::checks::{positive, within};
 use crate::constraint::SoftConstraint;
 use crate::denoiser::Denoiser;
 use crate::error::{Error, Result};
+use crate::noise::Noise;
 use crate::random::{Purpose, Stream};
-use crate::sampler::guidance::GuidanceConfig;
-use crate::sampler::sigma_grid::SigmaGrid;
+use crate::sampler::guidance::{GuidanceConfig, Moment, ObservedNodes};
+use crate::sampler::sigma_grid::{SigmaGrid, Spacing};
 use crate::sampler::solver::{SolverKind, Step};
 use crate::tensors::field_batch;
 
@@ -71,6 +73,8 @@ pub struct Target<'a> {
     pub constraint: Option<&'a SoftConstraint>,
     /// The projection of estimates in the last steps.
     pub projection: Option<&'a dyn Projection>,
+    /// Observations that guidance follows.
+    pub given: Option<&'a ObservedNodes>,
     /// Shape of a sample, `[C, H, W]`.
     pub shape: [usize; 3],
 }
@@ -78,7 +82,7 @@ pub struct Target<'a> {
 impl<'a> Target<'a> {
     /// A denoiser by itself, for samples of `shape` `[C, H, W]`.
     pub fn plain(denoiser: &'a dyn Denoiser, shape: [usize; 3]) -> Self {
-        Self { denoiser, constraint: None, projection: None, shape }
+        Self { denoiser, constraint: None, projection: None, given: None, shape }
     }
 }
 
@@ -100,9 +104,17 @@ pub struct Sampler {
     pub sigma_min: f64,
     /// Largest noise level.
     pub sigma_max: f64,
-    /// Crowding of the levels at the low end.
+    /// How the levels are spaced.
+    pub spacing: Spacing,
+    /// Crowding of `karras` levels at the low end.
     pub rho: f64,
-    /// Noise put back while sampling.
+    /// `fitted` levels per unit of ln σ, up to a factor, at places even in ln σ from σmax to σmin. Without numbers they are
+    /// measured on the model when it is loaded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub density: Vec<f64>,
+    /// Noise put back in every step of a multistep solver: 0 is the probability-flow ODE, 1 the reverse SDE.
+    pub eta: f64,
+    /// Noise put back between the steps of other solvers.
     pub churn: Churn,
     /// Guidance by the constraint, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,20 +123,26 @@ pub struct Sampler {
 
 impl Default for Sampler {
     fn default() -> Self {
-        let SigmaGrid { steps, sigma_min, sigma_max, rho } = SigmaGrid::default();
-        Self { solver: SolverKind::Heun, steps, sigma_min, sigma_max, rho, churn: Churn::default(), guidance: None }
+        let SigmaGrid { steps, sigma_min, sigma_max, spacing, rho, density } = SigmaGrid::default();
+        let (solver, churn) = (SolverKind::Heun, Churn::default());
+        Self { solver, steps, sigma_min, sigma_max, spacing, rho, density, eta: 0.0, churn, guidance: None }
     }
 }
 
 impl Sampler {
     /// The noise levels, highest first, with a final 0.
     pub fn levels(&self) -> Vec<f64> {
-        self.solver.build(self.steps).levels(&self.grid())
+        self.solver.build(self.steps).levels(&self.sigma_grid())
     }
 
-    fn grid(&self) -> SigmaGrid {
-        let Self { steps, sigma_min, sigma_max, rho, .. } = *self;
-        SigmaGrid { steps, sigma_min, sigma_max, rho }
+    /// Denoiser calls of one sample.
+    pub fn calls(&self) -> usize {
+        self.solver.build(self.steps).calls(self.steps)
+    }
+
+    fn sigma_grid(&self) -> SigmaGrid {
+        let Self { steps, sigma_min, sigma_max, spacing, rho, .. } = *self;
+        SigmaGrid { steps, sigma_min, sigma_max, spacing, rho, density: self.density.clone() }
     }
 
     /// Refuses settings that cannot work.
@@ -138,11 +156,43 @@ impl Sampler {
         }
         within("sampler.churn.amount", self.churn.amount, 0.0..=f64::MAX, "a number ≥ 0")?;
         within("sampler.churn.noise", self.churn.noise, 0.0..=f64::MAX, "a number ≥ 0")?;
+        self.check_noise()?;
+        self.check_density()?;
+        let Churn { from, to, .. } = self.churn;
+        if !(from <= to) {
+            let problem = format!("expected from ≤ to, found {from} and {to}: no noise level is between them");
+            return Err(Error::input("sampler.churn", problem));
+        }
         if self.sigma_min >= self.sigma_max {
             let problem = format!("expected sigma_min < sigma_max, found {} and {}", self.sigma_min, self.sigma_max);
             return Err(Error::input("sampler.sigma_min", problem));
         }
         self.guidance.as_ref().map_or(Ok(()), |guidance| guidance.method().check())
+    }
+
+    /// Refuses noise that the solver cannot put back.
+    fn check_noise(&self) -> Result<()> {
+        within("sampler.eta", self.eta, 0.0..=f64::MAX, "a number ≥ 0")?;
+        let multistep = self.solver.build(self.steps).is_multistep();
+        if multistep && self.churn.amount > 0.0 {
+            let problem = format!("expected 0 with a multistep solver, found {}", self.churn.amount);
+            return Err(Error::input("sampler.churn.amount", problem).hint("these put noise back by `sampler.eta`"));
+        }
+        if !multistep && self.eta > 0.0 {
+            let problem = format!("expected 0 with a solver that is not multistep, found {}", self.eta);
+            return Err(Error::input("sampler.eta", problem)
+                .hint("use solver dpm-2m, dpm-3m or unipc, or `sampler.churn.amount`"));
+        }
+        Ok(())
+    }
+
+    fn check_density(&self) -> Result<()> {
+        let fits = self.density.iter().all(|d| d.is_finite() && *d > 0.0);
+        if self.density.is_empty() || fits && self.density.len() > 1 {
+            return Ok(());
+        }
+        let problem = format!("expected no or at least two positive numbers, found {:?}", self.density);
+        Err(Error::input("sampler.density", problem).hint("without numbers the density is measured on the model"))
     }
 
     /// Draws the samples with the given indices, `[N, C, H, W]`, in f64 where the device has it.
@@ -157,17 +207,41 @@ impl Sampler {
         observer: &mut dyn Observer,
     ) -> Tensor<4> {
         let size = target.shape.iter().product();
-        let latents = indices.iter().flat_map(|&i| Stream::new(seed, Purpose::Latent, i).normals(size)).collect();
+        let kind = target.denoiser.noise();
+        let latents =
+            indices.iter().flat_map(|&i| kind.draw(&mut Stream::new(seed, Purpose::Latent, i), size)).collect();
         let latents = field_batch(latents, target.shape, device);
         let mut noise = BatchNoise {
             streams: indices.iter().map(|&i| Stream::new(seed, Purpose::SamplerNoise, i)).collect(),
+            kind,
             shape: target.shape,
             device,
         };
         self.sample_from(latents, target, &mut || noise.draw(), observer)
     }
 
-    /// The samples that grow from given standard normal `latents` `[N, C, H, W]`; `noise` draws more of them when needed.
+    /// Draws samples again from `estimates` `[N, C, H, W]`: noise of the sampler's highest level is put on them and removed.
+    ///
+    /// Sample i depends on (seed, i) and its estimate alone, not on the others in the batch.
+    pub fn sample_again(
+        &self,
+        estimates: Tensor<4>,
+        target: Target<'_>,
+        seed: u64,
+        indices: &[u64],
+        observer: &mut dyn Observer,
+    ) -> Tensor<4> {
+        let (size, device) = (target.shape.iter().product(), estimates.device());
+        let kind = target.denoiser.noise();
+        let fresh =
+            indices.iter().flat_map(|&i| kind.draw(&mut Stream::new(seed, Purpose::Restart, i), size)).collect();
+        let latents = estimates / self.levels()[0] + field_batch(fresh, target.shape, &device);
+        let streams = indices.iter().map(|&i| Stream::new(seed, Purpose::SamplerNoise, i)).collect();
+        let mut noise = BatchNoise { streams, kind, shape: target.shape, device: &device };
+        self.sample_from(latents, target, &mut || noise.draw(), observer)
+    }
+
+    /// The samples that grow from given `latents` `[N, C, H, W]`, noise of unit variance; `noise` draws more of it when needed.
     pub fn sample_from(
         &self,
         latents: Tensor<4>,
@@ -176,7 +250,7 @@ impl Sampler {
         observer: &mut dyn Observer,
     ) -> Tensor<4> {
         let mut solver = self.solver.build(self.steps);
-        let levels = solver.levels(&self.grid());
+        let levels = solver.levels(&self.sigma_grid());
         let n = latents.dims()[0];
         let mut x = solver.start(latents, levels[0]);
         for (i, pair) in levels.windows(2).enumerate() {
@@ -193,7 +267,7 @@ impl Sampler {
                 Some(projection) if last => projection.project(estimate),
                 _ => estimate,
             };
-            let (estimate, push) = self.guided(target, x.clone(), &vec![sigma; n]);
+            let (estimate, push) = self.guided(target, x.clone(), [sigma, next]);
             let estimate = projected(estimate);
             let denoise = |x: Tensor<4>, sigma: f64| projected(target.denoiser.denoise(x, &vec![sigma; n]));
             let step = Step {
@@ -202,6 +276,7 @@ impl Sampler {
                 estimate: estimate.clone(),
                 sigma,
                 next,
+                eta: self.eta,
                 denoise: &denoise,
                 noise: &mut *noise,
             };
@@ -217,27 +292,30 @@ impl Sampler {
         x
     }
 
-    /// D(x; σ) and the push of the guidance, if there is guidance.
-    fn guided(&self, target: Target<'_>, x: Tensor<4>, sigma: &[f64]) -> (Tensor<4>, Option<Tensor<4>>) {
-        match (&self.guidance, target.constraint) {
-            (Some(guidance), Some(constraint)) => guidance.method().guide(target.denoiser, constraint, x, sigma),
-            _ => (target.denoiser.denoise(x, sigma), None),
+    /// D(x; σ) and the push of the guidance, if there is guidance, for a step to the noise level `next`.
+    fn guided(&self, target: Target<'_>, x: Tensor<4>, [sigma, next]: [f64; 2]) -> (Tensor<4>, Option<Tensor<4>>) {
+        let Target { denoiser, constraint, given, .. } = target;
+        if let (Some(guidance), Some(constraint)) = (&self.guidance, constraint) {
+            return guidance.method().guide(Moment { denoiser, constraint, given, state: x, sigma, next });
         }
+        let n = x.dims()[0];
+        (denoiser.denoise(x, &vec![sigma; n]), None)
     }
 }
 
 /// Fresh noise for every sample of a batch, each from its own stream.
 struct BatchNoise<'a> {
     streams: Vec<Stream>,
+    kind: Noise,
     shape: [usize; 3],
     device: &'a Device,
 }
 
 impl BatchNoise<'_> {
-    /// Standard normal noise `[N, C, H, W]`.
+    /// Noise of unit variance, `[N, C, H, W]`.
     fn draw(&mut self) -> Tensor<4> {
         let size = self.shape.iter().product();
-        let values = self.streams.iter_mut().flat_map(|s| s.normals(size)).collect();
+        let values = self.streams.iter_mut().flat_map(|stream| self.kind.draw(stream, size)).collect();
         field_batch(values, self.shape, self.device)
     }
 }

@@ -20,6 +20,7 @@ use crate::direction::compliance::Compliance;
 use crate::direction::config::{GammaInput, ScdConfig};
 use crate::job::{Reporter, Silent};
 use crate::nn::parameter::{Parameters, Visitor};
+use crate::noise::Noise;
 use crate::sampler::Projection;
 use crate::soft::gamma::Gamma;
 use crate::tensors::per_sample;
@@ -152,6 +153,10 @@ impl Denoiser for Watched<'_> {
     fn log_variance(&self, sigma: &[f64]) -> Option<Tensor<1>> {
         self.denoiser.log_variance(sigma)
     }
+
+    fn noise(&self) -> Noise {
+        self.denoiser.noise()
+    }
 }
 
 impl Parameters for Watched<'_> {
@@ -176,6 +181,10 @@ impl Denoiser for SoftlyConstrained {
 
     fn log_variance(&self, sigma: &[f64]) -> Option<Tensor<1>> {
         self.base.log_variance(sigma)
+    }
+
+    fn noise(&self) -> Noise {
+        self.base.noise()
     }
 }
 

@@ -41,6 +41,7 @@ impl Training {
             ("configuration".to_string(), fingerprint_of_config(&self.blueprint.config, path)),
             ("dataset".to_string(), fingerprint(&self.blueprint.data.to_json())),
             ("sums".to_string(), serde_json::to_string(&self.sums).expect("numbers are valid JSON")),
+            ("metrics".to_string(), self.history.clone()),
         ]);
         TensorFile { metadata, tensors }.write(path)
     }
@@ -68,6 +69,7 @@ impl Training {
         let broken = |what: &str| Error::input(path.display(), format!("the header's `{what}` is broken"));
         let step = file.text("step", path)?.parse().map_err(|_| broken("step"))?;
         self.sums = serde_json::from_str(file.text("sums", path)?).map_err(|_| broken("sums"))?;
+        self.history = file.text("metrics", path)?.to_string();
         for slot in &mut self.optimizer.slots {
             let mut take = |kind: &str| file.take(&format!("{kind}/{}", slot.name), &slot.shape, path);
             slot.value = take("value")?;

@@ -18,6 +18,7 @@ use softly_pde::algebra::Value;
 
 use crate::config::Config;
 use crate::data::dataset::Dataset;
+use crate::denoiser::Denoiser;
 use crate::denoiser::external::Estimator;
 use crate::direction::compliance::Compliance;
 use crate::error::{Error, Result};
@@ -25,7 +26,7 @@ use crate::job::Job;
 use crate::memory;
 use crate::model::Model;
 use crate::model::blueprint::Blueprint;
-use crate::model::run_folder::Metrics;
+use crate::model::run_folder::{Metrics, chained};
 use crate::model::snapshot::Snapshot;
 use crate::nn::lanes::side_by_side;
 use crate::nn::optimizer::{GradientList, Optimizer, Slot};
@@ -61,6 +62,8 @@ pub struct Training {
     device: Device,
     order: Order,
     sums: Sums,
+    /// Fingerprint of the lines of metrics so far.
+    history: String,
 }
 
 /// A part of a batch.
@@ -134,8 +137,8 @@ fn check_memory(blueprint: &Blueprint) -> Result<()> {
     let train = &blueprint.config.train;
     let activations = blueprint.config.denoiser.backbone.get().footprint(blueprint.data.shape()).activations;
     // Shares that wait for a thread need no memory yet.
-    let at_once = train.batch.div_ceil(train.shares.max(1)) as f64;
-    let at_once = at_once * train.shares.clamp(1, rayon::current_num_threads()) as f64;
+    let shares = train.shares.unwrap_or(1).max(1);
+    let at_once = train.batch.div_ceil(shares) as f64 * shares.min(rayon::current_num_threads()) as f64;
     memory::check("train.batch", BYTES_PER_ACTIVATION * at_once * activations)
 }
 
@@ -189,8 +192,9 @@ impl Training {
     ) -> Result<Self> {
         let device = job.device;
         let train = &blueprint.config.train;
-        if !(1..=train.batch).contains(&train.shares) {
-            let problem = format!("expected 1 to {}, the size of a batch, found {}", train.batch, train.shares);
+        let shares = train.shares.unwrap_or(1);
+        if !(1..=train.batch).contains(&shares) {
+            let problem = format!("expected 1 to {}, the size of a batch, found {shares}", train.batch);
             return Err(Error::input("train.shares", problem));
         }
         if let Some(constraint) = model.constraint.as_ref().filter(|constraint| constraint.learns()) {
@@ -206,10 +210,11 @@ impl Training {
             twin.copy_weights(&mut model);
             Ok(twin)
         };
-        let twins = (1..train.shares).map(twin).collect::<Result<_>>()?;
+        let twins = (1..shares).map(twin).collect::<Result<_>>()?;
         let optimizer = Optimizer::new(&mut model);
         let device = device.clone();
-        Ok(Self { blueprint, model, twins, optimizer, dataset, device, order: Order::default(), sums: Sums::default() })
+        let (order, sums, history) = (Order::default(), Sums::default(), String::new());
+        Ok(Self { blueprint, model, twins, optimizer, dataset, device, order, sums, history })
     }
 
     /// Starts a training of the soft constraint alone, on top of the frozen denoiser of `base`; `location` names it in errors.
@@ -263,7 +268,11 @@ impl Training {
         self.sums.replaced += report.replaced;
         let done = self.optimizer.step;
         let due = done.is_multiple_of(train.log_every) || done == train.iterations;
-        Ok(due.then(|| self.line(rate)))
+        let line = due.then(|| self.line(rate));
+        if let Some(line) = &line {
+            self.history = chained(&self.history, &line.line());
+        }
+        Ok(line)
     }
 
     /// The numbers of the loss and its gradients at the weights as they are, for the batch of the next step.
@@ -275,8 +284,11 @@ impl Training {
         let clean = Dataset::batch(&self.dataset.train, &indices, sample_len, nodes, &self.blueprint.data.units);
         let mut stream = Stream::new(train.seed, Purpose::TrainNoise, step);
         let sigma = config.objective.noise.sample(train.batch, &mut stream);
-        let noise: Vec<f32> = (0..clean.len()).map(|_| stream.normal() as f32).collect();
-        let shares = Share::cut(&clean, &noise, &sigma, train.shares, self.model.shape);
+        let (kind, mut noise) = (self.model.noise(), Vec::with_capacity(clean.len()));
+        for _ in 0..train.batch {
+            noise.extend(kind.draw(&mut stream, sample_len).into_iter().map(|value| value as f32));
+        }
+        let shares = Share::cut(&clean, &noise, &sigma, 1 + self.twins.len(), self.model.shape);
         let models = std::iter::once(&mut self.model).chain(&mut self.twins);
         let (device, objective) = (&self.device, &config.objective);
         let work = |(model, share): (&mut Model, Share<'_>)| share.gradients(model, objective, device);

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::files::{make_folder, read_text, remove_leftovers, write_text, writer_of};
 use crate::job::Job;
-use crate::model::run_folder::{Metrics, RunFolder, RunInfo};
+use crate::model::run_folder::{Metrics, RunFolder, RunInfo, chained};
 use crate::model::snapshot::Snapshot;
 use crate::model::tensor_file::TensorFile;
 use crate::npy;
@@ -57,7 +57,9 @@ pub fn run(mut training: Training, folder: &RunFolder, mut info: RunInfo, job: &
         training.read_checkpoint(&folder.checkpoint())?;
     }
     write_text(&folder.config(), &config_text(&training.blueprint.config, folder))?;
-    keep_metrics_until(&folder.metrics(), training.optimizer.step)?;
+    let history = keep_metrics_until(&folder.metrics(), training.optimizer.step)?;
+    let same_metrics = history == training.history;
+    training.history = history;
     let clock = Clock { start: Instant::now(), before: info.seconds };
     let mut save_info = |status: &str| {
         info.status = status.to_string();
@@ -67,6 +69,13 @@ pub fn run(mut training: Training, folder: &RunFolder, mut info: RunInfo, job: &
     save_info("running")?;
     append(&folder.log(), &format!("step {} of {total}: start\n", training.optimizer.step))?;
     job.reporter.begin(total, training.optimizer.step);
+    if !same_metrics {
+        job.reporter.note(&format!(
+            "{}: lines up to step {} were changed or lost since the checkpoint was written; the weights do not depend on them",
+            folder.metrics().display(),
+            training.optimizer.step
+        ));
+    }
     let (samples, batch) = (training.dataset.train_count(), training.blueprint.config.train.batch);
     if samples < batch {
         job.reporter.note(&format!(
@@ -198,7 +207,7 @@ fn steps(training: &mut Training, folder: &RunFolder, clock: &Clock, job: &Job<'
     let mut saved = Instant::now();
     while training.optimizer.step < total {
         if let Some(line) = training.step().map_err(|error| with_checkpoint(error, folder))? {
-            append(&folder.metrics(), &(serde_json::to_string(&line).expect("numbers are valid JSON") + "\n"))?;
+            append(&folder.metrics(), &line.line())?;
             let seconds = clock.start.elapsed().as_secs_f64();
             append(&folder.log(), &format!("step {} loss {:.5} after {seconds:.1} s\n", line.step, line.loss))?;
             job.reporter.status(&format!("loss {:.5}", line.loss));
@@ -206,9 +215,8 @@ fn steps(training: &mut Training, folder: &RunFolder, clock: &Clock, job: &Job<'
         let step = training.optimizer.step;
         job.reporter.advance(1);
         let stopped = job.stopped();
-        let due = step.is_multiple_of(train.checkpoint_every) || saved.elapsed() > LONGEST_LOSS;
         // The last step's serves those who want more steps later.
-        if due || step == total || stopped {
+        if is_checkpoint_due(step, train.checkpoint_every, saved.elapsed()) || step == total || stopped {
             training.write_checkpoint(&folder.checkpoint())?;
             saved = Instant::now();
         }
@@ -218,6 +226,11 @@ fn steps(training: &mut Training, folder: &RunFolder, clock: &Clock, job: &Job<'
         }
     }
     Ok(())
+}
+
+/// Whether a checkpoint is due at `step`, `age` after the last one.
+fn is_checkpoint_due(step: u64, every: u64, age: Duration) -> bool {
+    step.is_multiple_of(every) || age > LONGEST_LOSS
 }
 
 /// A divergence with the last good checkpoint and what to change.
@@ -243,17 +256,21 @@ fn finish(training: &mut Training, folder: &RunFolder) -> Result<()> {
 }
 
 /// Drops lines of steps that will be taken again, and a last one that was not written to its end. Any other line that is not
-/// one of metrics is refused.
-fn keep_metrics_until(path: &Path, step: u64) -> Result<()> {
+/// one of metrics is refused. Returns the fingerprint of those that are kept.
+fn keep_metrics_until(path: &Path, step: u64) -> Result<String> {
+    let mut history = String::new();
     if !path.exists() {
-        return Ok(());
+        return Ok(history);
     }
     let text = read_text(path)?;
     let mut kept = String::new();
     for (i, line) in text.split_inclusive('\n').enumerate() {
         match serde_json::from_str::<Metrics>(line) {
             Ok(metrics) if metrics.step > step => {}
-            Ok(_) if line.ends_with('\n') => kept.push_str(line),
+            Ok(_) if line.ends_with('\n') => {
+                kept.push_str(line);
+                history = chained(&history, line);
+            }
             _ if !line.ends_with('\n') => {}
             _ => {
                 let problem = format!("line {} is damaged: expected metrics of a step as JSON", i + 1);
@@ -262,10 +279,23 @@ fn keep_metrics_until(path: &Path, step: u64) -> Result<()> {
             }
         }
     }
-    write_text(path, &kept)
+    write_text(path, &kept)?;
+    Ok(history)
 }
 
 fn append(path: &Path, text: &str) -> Result<()> {
     let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(Error::io("write", path))?;
     file.write_all(text.as_bytes()).map_err(Error::io("write", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoints_are_due_by_steps_and_by_time() {
+        assert!(is_checkpoint_due(200, 100, Duration::ZERO));
+        assert!(!is_checkpoint_due(250, 100, Duration::from_secs(59)));
+        assert!(is_checkpoint_due(250, 100, Duration::from_secs(61)));
+    }
 }

@@ -116,7 +116,7 @@ fn adapting_changes_the_soft_constraint_alone() {
     adapted.write(&path).unwrap();
     let trained = Trained::load_with(&path, &["sampler.steps=8".to_string()], &cpu()).unwrap();
     assert_eq!(denoised_bits(&trained.model), denoised_bits(&model));
-    let draw = Draw { seed: 0, indices: &[0, 1], batch: 2 };
+    let draw = Draw { seed: 0, indices: &[0, 1], batch: 2, observed: None };
     let drawn = trained.samples(&draw, &Job::silent(&cpu())).unwrap();
     assert_eq!(drawn.len(), 4);
 }

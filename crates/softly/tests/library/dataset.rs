@@ -166,9 +166,18 @@ fn a_changed_bit_is_refused_where_the_data_are_read() {
     let text = fs::read_to_string(&file).unwrap();
     let at = text.find("[blocks.train]").unwrap() + 30;
     let other = if &text[at..=at] == "0" { "1" } else { "0" };
-    fs::write(&file, format!("{}{other}{}", &text[..at], &text[at + 1..])).unwrap();
+    let changed = format!("{}{other}{}", &text[..at], &text[at + 1..]);
+    let body = &changed[..changed.rfind("# checksum").unwrap()];
+    fs::write(&file, format!("{body}# checksum {}\n", blake3::hash(body.as_bytes()))).unwrap();
     let said = load().unwrap_err().to_string();
     assert!(said.contains("does not belong to the hashes of its blocks"), "{said}");
+    // Axes, equation, constants and statistics have no hashes of their own: the file has.
+    for at in 0..text.len() {
+        let mut bytes = text.clone().into_bytes();
+        bytes[at] ^= 1 << (at % 7);
+        fs::write(&file, bytes).unwrap();
+        assert_eq!(load().expect_err(&format!("byte {at} was flipped")).exit_code(), 2);
+    }
     // Datasets of before say how they are renewed.
     fs::write(&file, text.replace("format = 3", "format = 2")).unwrap();
     let said = load().unwrap_err().to_string();

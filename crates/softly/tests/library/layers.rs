@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The layers above the base, which is all files next to `lib.rs`; each is a folder.
-const LAYERS: [&str; 12] = [
+const LAYERS: [&str; 13] = [
     "nn",
     "constraint",
     "denoiser",
@@ -14,6 +14,7 @@ const LAYERS: [&str; 12] = [
     "objective",
     "direction",
     "soft",
+    "observe",
     "config",
     "model",
     "train",

@@ -101,7 +101,7 @@ fn the_bases_own_loss_is_that_of_the_base_alone() {
     let mut gradients = cut.loss().total().backward();
     cut.model.visit("", &mut |name, parameter| {
         let has = parameter.take_gradient(&mut gradients).is_some();
-        assert!(has || !(name.starts_with("gamma.last") || name == "constraint.flow"), "{name}");
+        assert!(has || !name.starts_with("gamma.last"), "{name}");
     });
     let error = try_configured("darcy-demo", &["denoiser.scd={detach_base=true}"]).unwrap_err();
     assert!(error.to_string().contains("denoiser.scd.detach_base"), "{error}");

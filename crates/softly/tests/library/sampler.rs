@@ -3,33 +3,16 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::tensor::Tensor;
-use softly::tensors::{field_batch, to_vec_f64};
+use softly::tensors::to_vec_f64;
 use softly::{
     BackboneConfig, Blueprint, Churn, Denoiser, Dps, GammaInput, GammaOutput, GuidanceConfig, LevelMlpConfig, Norm,
-    Observer, Parameters, PreconditionKind, Projection, Sampler, Scale, ScdConfig, SolverKind, Target, Unobserved,
-    Visitor,
+    Observer, PreconditionKind, Projection, Sampler, Scale, ScdConfig, SolverKind, Target, Unobserved,
 };
 
-use crate::common::denoisers::{Shrink, without_parameters};
+use crate::common::denoisers::{Closed, Mixture, Shrink, without_parameters};
 use crate::common::{
     POINT, bits, cpu, darcy_blueprint, field, normals, order, point_blueprint, point_constraint, scd, wake_gamma,
 };
-
-/// A denoiser of points in closed form, one at a time in f64.
-struct Closed<F>(F);
-
-impl<F> Parameters for Closed<F> {
-    fn visit(&mut self, _: &str, _: &mut Visitor<'_>) {}
-}
-
-impl<F: Fn([f64; 2], f64) -> [f64; 2] + Send + Sync> Denoiser for Closed<F> {
-    fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
-        let device = x.device();
-        let points = to_vec_f64(x);
-        let denoised = points.chunks_exact(2).zip(sigma).flat_map(|(p, &s)| (self.0)([p[0], p[1]], s));
-        field_batch(denoised.collect(), POINT, &device)
-    }
-}
 
 fn sample_points(sampler: &Sampler, denoiser: &dyn Denoiser, seed: u64, n: u64) -> Vec<[f64; 2]> {
     let indices: Vec<u64> = (0..n).collect();
@@ -50,21 +33,11 @@ fn heun_on_a_gaussian_mixture_reproduces_the_reference_sampler() {
     let numbers = |v: &serde_json::Value| v.as_array().unwrap().iter().map(|n| n.as_f64().unwrap()).collect::<Vec<_>>();
     let points = |v: &serde_json::Value| v.as_array().unwrap().iter().map(numbers).collect::<Vec<_>>();
     let mixture = &reference["mixture"];
-    let (weights, variances) = (numbers(&mixture["weights"]), numbers(&mixture["variances"]));
-    let means = points(&mixture["means"]);
-    let denoiser = Closed(move |x: [f64; 2], sigma: f64| {
-        // In logarithms: far from every mode all densities underflow.
-        let total = |k: usize| variances[k] + sigma * sigma;
-        let distance2 = |k: usize| (x[0] - means[k][0]).powi(2) + (x[1] - means[k][1]).powi(2);
-        let logs: Vec<f64> = (0..3).map(|k| weights[k].ln() - total(k).ln() - 0.5 * distance2(k) / total(k)).collect();
-        let largest = logs.iter().copied().fold(f64::MIN, f64::max);
-        let posterior: Vec<f64> = logs.iter().map(|l| (l - largest).exp()).collect();
-        let sum: f64 = posterior.iter().sum();
-        [0, 1].map(|i| {
-            let mode = |k: usize| (sigma * sigma * means[k][i] + variances[k] * x[i]) / total(k);
-            (0..3).map(|k| posterior[k] / sum * mode(k)).sum()
-        })
-    });
+    let three = |key: &str| -> [f64; 3] { numbers(&mixture[key]).try_into().unwrap() };
+    let means: Vec<[f64; 2]> = points(&mixture["means"]).into_iter().map(|m| m.try_into().unwrap()).collect();
+    let mixture =
+        Mixture { weights: three("weights"), means: means.try_into().unwrap(), variances: three("variances") };
+    let denoiser = Closed(move |x, sigma| mixture.denoise(x, sigma));
     let latents = points(&reference["latents"]).concat();
     let mut compared = 0;
     for run in reference["runs"].as_array().unwrap() {
@@ -236,6 +209,10 @@ fn a_sample_does_not_depend_on_its_batch_or_on_threads() {
     let features = ScdConfig { input: GammaInput::Features, output: GammaOutput::Channel, ..scd(Scale::Jacobi) };
     let cases = [
         ("vanilla", point_blueprint(None), heun.clone()),
+        ("dpm-2m", point_blueprint(None), Sampler { solver: SolverKind::Dpm2m, ..heun.clone() }),
+        ("dpm-3m", point_blueprint(None), Sampler { solver: SolverKind::Dpm3m, eta: 0.5, ..heun.clone() }),
+        ("unipc", darcy_blueprint(None, Norm::L1Mean), Sampler { solver: SolverKind::UniPc, ..heun.clone() }),
+        ("unipc, stochastic", point_blueprint(None), Sampler { solver: SolverKind::UniPc, eta: 1.0, ..heun.clone() }),
         ("scd", point_blueprint(Some(scd(Scale::Plain))), heun.clone()),
         ("scd with churn", point_blueprint(Some(scd(Scale::Unit))), Sampler { churn, ..heun.clone() }),
         ("guided", point_blueprint(None), guided),
@@ -321,7 +298,14 @@ impl Projection for Projecting {
 #[test]
 fn samplers_project_in_the_last_eighth_of_their_steps() {
     // Heun calls the denoiser twice in all steps but the last.
-    for (solver, steps, expected) in [(SolverKind::Heun, 16, 3), (SolverKind::Euler, 17, 3), (SolverKind::Heun, 1, 1)] {
+    let cases = [
+        (SolverKind::Heun, 16, 3),
+        (SolverKind::Euler, 17, 3),
+        (SolverKind::Heun, 1, 1),
+        (SolverKind::UniPc, 12, 2),
+        (SolverKind::Dpm3m, 1, 1),
+    ];
+    for (solver, steps, expected) in cases {
         let denoiser = Projecting(AtomicUsize::new(0));
         let sampler = Sampler { solver, steps, ..Sampler::default() };
         let target = Target { projection: Some(&denoiser), ..Target::plain(&denoiser, POINT) };

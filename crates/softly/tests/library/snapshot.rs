@@ -35,6 +35,22 @@ fn no_single_flipped_bit_goes_unnoticed() {
     }
 }
 
+#[test]
+fn a_header_that_describes_more_weights_than_the_file_has_is_refused_before_they_are_made() {
+    let home = TempDir::new().unwrap();
+    let path = home.path().join("snapshot.safetensors");
+    new_training(&small("scd", &[])).unwrap().snapshot().write(&path).unwrap();
+    let mut file = TensorFile::read(&path).unwrap();
+    let config = file.metadata.get_mut("config").unwrap();
+    let hidden = config.lines().find(|line| line.starts_with("hidden = ")).unwrap().to_string();
+    // Ten gigabytes: a machine may have them.
+    *config = config.replacen(&hidden, "hidden = 50000", 1);
+    file.write(&path).unwrap();
+    let error = Snapshot::read(&path).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("describes a network of about 25"), "{error}");
+}
+
 /// A change of a header's text.
 type Change = fn(&str) -> String;
 

@@ -8,6 +8,7 @@ use burn::tensor::{Tensor, TensorData};
 use softly::error::{Error, Result};
 use softly::tensors::to_vec_f64;
 use softly::{Config, Dataset, Layers, Metrics, ParameterConfig, RunFolder, Snapshot, Training, run};
+use softly_kernels::simd::{Level, with_level};
 use softly_pde::grid::{Axis, Grid};
 use tempfile::TempDir;
 
@@ -59,6 +60,43 @@ fn shares_of_a_batch_add_up_whatever_the_threads() {
     let config = small("vanilla", &["train.shares=17"]);
     let refused = new_training(&config).err().unwrap().to_string();
     assert!(refused.starts_with("train.shares: expected 1 to 16"), "{refused}");
+}
+
+#[test]
+fn other_vector_units_change_little() {
+    let settings = [
+        "denoiser.backbone={kind='unet', channels=8, multipliers=[1, 2], blocks=1, head=8}",
+        "data.count=24",
+        "data.valid=4",
+        "train.batch=4",
+        "train.log_every=100",
+    ];
+    let layers = Layers::new().preset("darcy-demo").unwrap().method("vanilla").unwrap();
+    let config = settings.iter().fold(layers, |layers, setting| layers.set(setting).unwrap()).finish("test").unwrap();
+    let data = dataset(&config);
+    let trained = |level: Level| {
+        // One thread: levels are chosen thread by thread.
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        let train = || {
+            let mut training = Training::new(&config, data.clone(), &cpu()).unwrap();
+            let loss = (0..100).filter_map(|_| training.step().unwrap()).last().unwrap().loss;
+            (loss, training.snapshot().weights)
+        };
+        pool.install(|| with_level(level, train))
+    };
+    let levels = Level::supported();
+    let (loss, weights) = trained(levels[0]);
+    for &level in &levels[1..] {
+        let (other_loss, other) = trained(level);
+        let of_loss = (other_loss / loss - 1.0).abs();
+        let pairs = weights.iter().zip(&other).flat_map(|((_, _, a), (_, _, b))| a.iter().zip(b));
+        let (distance, size) = pairs.fold((0.0, 0.0), |(distance, size): (f64, f64), (a, b)| {
+            (distance + f64::from(a - b).powi(2), size + f64::from(*a).powi(2))
+        });
+        let of_weights = (distance / size).sqrt();
+        println!("{level:?} against {:?}: loss {of_loss:.1e}, weights {of_weights:.1e}", levels[0]);
+        assert!(of_loss < 1e-3 && of_weights < 1e-2, "{level:?}: loss {of_loss:.1e}, weights {of_weights:.1e}");
+    }
 }
 
 #[test]

@@ -148,7 +148,7 @@ fn a_padded_network_is_the_network_of_the_extended_field() {
     let extended = x.clone().select(2, rows(&[1, 0, 1, 2, 3, 4, 5, 4]));
     let whole = any_grid([2, 8, 8].into(), &device);
     for (periodic, cols) in [(false, [0, 1, 2, 3, 4, 5, 6, 5]), (true, [0, 1, 2, 3, 4, 5, 6, 0])] {
-        let net = any_grid(FieldShape { size: [2, 6, 7], periodic: [false, periodic] }, &device);
+        let net = any_grid(FieldShape { periodic: [false, periodic], ..FieldShape::from([2, 6, 7]) }, &device);
         let found = net.forward(x.clone(), &[0.3]);
         let expected = whole.forward(extended.clone().select(3, rows(&cols)), &[0.3]).slice([0..1, 0..2, 1..7, 0..7]);
         assert_eq!(to_vec_f32(found), to_vec_f32(expected), "periodic: {periodic}");
@@ -158,7 +158,7 @@ fn a_padded_network_is_the_network_of_the_extended_field() {
 #[test]
 fn gradients_pass_through_the_padding() {
     let device = cpu().autodiff();
-    let shape = FieldShape { size: [1, 5, 7], periodic: [false, true] };
+    let shape = FieldShape { periodic: [false, true], ..FieldShape::from([1, 5, 7]) };
     let net = any_grid(shape, &device);
     let x = random([1, 1, 5, 7], 1, &device).require_grad();
     let v = random([1, 1, 5, 7], 2, &device);

@@ -7,7 +7,7 @@ use serde_json::json;
 use softly::error::{Error, Result};
 use softly::{
     Config, Dataset, DatasetFolder, FieldEval, FieldEvaluator, FieldMetrics, FieldResult, FormulaResidual, METRICS,
-    MadeOf, ReferenceRow, RunFolder, SampleMetric, StoredFields, Trained, write_samples, write_stored,
+    MadeOf, ReferenceRow, RunFolder, SampleMetric, StoredFields, Trained, write_fields,
 };
 
 use crate::arguments::{MetricName, Sampling};
@@ -49,7 +49,8 @@ const KEPT: usize = 64;
 
 /// The run folder that is measured, unless the command line changes how it samples: such numbers are of the moment.
 pub fn run_as_it_is(sampling: &Sampling) -> Option<RunFolder> {
-    let changed = !settings_of(sampling, sampling.compliance).is_empty() || sampling.seed != 0;
+    let changed =
+        !settings_of(sampling, sampling.compliance).is_empty() || sampling.seed != 0 || sampling.grid.is_some();
     (!changed && sampling.model.is_dir()).then(|| RunFolder::new(&sampling.model))
 }
 
@@ -75,7 +76,7 @@ pub fn run(
     let evaluator = FieldEvaluator::for_model(trained, &data, other)?;
     let nll = metrics.contains(&MetricName::Nll);
     let eval = FieldEval {
-        samples: sampling.count as usize,
+        samples: sampling.count() as usize,
         batch: (sampling.batch as usize).min(64),
         likelihood: if nll { 64 } else { 0 },
         likelihood_steps: 64,
@@ -96,8 +97,7 @@ pub fn run(
     if let (false, Some(run)) = (other, run_as_it_is(sampling)) {
         let made_of = MadeOf::new(&run, &data, evaluator.equation(), &[])?;
         let found = StoredFields { eval, result, references };
-        keep(write_samples(&run, "fields", data.shape(), &samples));
-        keep(write_stored(&run, "fields", &made_of, found));
+        keep(write_fields(&run, "fields", &made_of, found, (&samples, data.shape())));
     }
     Ok(())
 }

@@ -36,7 +36,7 @@ pub fn run(sampling: &Sampling, data: Option<&Path>, metrics: &[MetricName], jso
     let data = data_of(&trained, data)?;
     data.check()?;
     let units = &trained.blueprint.data.units;
-    let indices: Vec<usize> = (0..data.valid_count().min(sampling.count as usize)).collect();
+    let indices: Vec<usize> = (0..data.valid_count().min(sampling.count() as usize)).collect();
     let values = Dataset::batch(&data.valid, &indices, data.sample_len(), data.grid.len(), units);
     let held_out = HeldOut { values: &values, shape: data.shape(), units };
     let judge = Judge { sampling, trained: &trained, held_out, device: &device };

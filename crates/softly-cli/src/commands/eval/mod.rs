@@ -3,6 +3,7 @@
 mod fields;
 mod held_out;
 mod points;
+mod posterior;
 mod sweep;
 
 use std::path::Path;
@@ -13,10 +14,22 @@ use softly::error::{Error, Result};
 use crate::arguments::{Eval, MetricName, SweepName};
 use crate::sampling::load;
 
+pub use fields::data_of;
+
 /// Measures what the command line asks for.
 pub fn run(eval: &Eval, json: bool) -> Result<()> {
-    let Eval { sampling, sets, scales, data, metrics, sweep, out } = eval;
+    let Eval { sampling, sets, scales, data, metrics, observing, cases, sweep, out } = eval;
     let (sets, data) = (*sets as usize, data.as_deref());
+    if sampling.grid.is_some() && (sweep.is_some() || metrics.iter().any(|metric| held_out::measures(*metric))) {
+        let problem = "sweeps, `explained` and `parameters` are measured on the grid that the model was trained on";
+        return Err(Error::input("--grid", problem).hint("leave --grid out"));
+    }
+    if !observing.observe.is_empty() {
+        return posterior::run(sampling, observing, *cases as usize, data, out.as_deref(), json);
+    }
+    if out.is_some() && sweep.is_none() {
+        return Err(Error::input("--out", "goes with --sweep or --observe").hint("leave it out: numbers are printed"));
+    }
     if let Some(SweepName::Compliance) = sweep {
         return sweep::run(sampling, sets, data, out.as_deref(), json);
     }

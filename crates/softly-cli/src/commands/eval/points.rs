@@ -17,7 +17,7 @@ type Row = (String, PointMetrics<Summary>, Option<ResidualSummary>);
 
 /// How samples of a model of points are measured.
 pub fn point_eval_of(trained: &Trained, sampling: &Sampling, sets: usize) -> Result<PointEval> {
-    let points = sampling.count as usize;
+    let points = sampling.count() as usize;
     check_amount("--sets × --count", sets as u64 * points as u64, trained)?;
     let Some(GeneratorConfig::Points(points_of)) = &trained.blueprint.config.data.generator else {
         return Err(Error::input(sampling.model.display(), "only models of points can be measured")

@@ -92,7 +92,7 @@ fn field_rows(
     let data = data_of(base, data)?;
     let evaluator = FieldEvaluator::for_model(base, &data, other)?;
     let eval = FieldEval {
-        samples: sampling.count as usize,
+        samples: sampling.count() as usize,
         batch: (sampling.batch as usize).min(64),
         likelihood: 64,
         likelihood_steps: 64,

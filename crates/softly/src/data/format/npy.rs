@@ -4,13 +4,14 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-use npyz::{DType, Endianness, NpyHeader, Order, TypeChar};
+use npyz::{DType, Endianness, Order, TypeChar};
 
 use super::number::{Kind, NumberType};
 use super::stored::{FileBytes, Stored};
 use super::streams::{Streams, entry};
 use super::{ArrayFile, ArrayInfo, Type, truncated};
 use crate::error::{Error, Result};
+use crate::npy::read_header;
 
 /// Opens a `.npy` file; its only array is called after the file.
 pub fn open(path: &Path) -> Result<Box<dyn ArrayFile>> {
@@ -35,7 +36,7 @@ pub fn open(path: &Path) -> Result<Box<dyn ArrayFile>> {
 /// Reads a header: the array `name` and, if its numbers can be read, where they begin after the input's first byte.
 pub fn header(input: &mut dyn Read, path: &Path, name: &str) -> Result<(ArrayInfo, Option<Stored>)> {
     let mut counted = Counted { input, bytes: 0 };
-    let header = NpyHeader::from_reader(&mut counted).map_err(|e| {
+    let header = read_header(&mut counted).map_err(|e| {
         Error::input(path.display(), format!("{name} is no readable .npy array ({e})")).hint("save it with numpy.save")
     })?;
     let offset = counted.bytes;

@@ -51,11 +51,11 @@ fn wave_number() -> f64 {
     1.0
 }
 
-fn alpha() -> f64 {
+pub(super) fn alpha() -> f64 {
     2.0
 }
 
-fn tau() -> f64 {
+pub(super) fn tau() -> f64 {
     3.0
 }
 

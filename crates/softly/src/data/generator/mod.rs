@@ -2,10 +2,13 @@
 //!
 //! A new generator is one file here with an implementation of [`Generator`], and one line in the list at the end of this file.
 
+pub mod burgers;
 pub mod curve;
 pub mod darcy;
+pub mod darcy_threshold;
 pub mod helmholtz;
 pub mod points;
+pub mod poisson;
 
 use rayon::prelude::*;
 use schemars::JsonSchema;
@@ -14,9 +17,12 @@ use softly_pde::grid::Grid;
 
 use crate::constraint::config::ConstraintConfig;
 use crate::data::dataset::Dataset;
+use crate::data::generator::burgers::Burgers;
 use crate::data::generator::darcy::Darcy;
+use crate::data::generator::darcy_threshold::DarcyThreshold;
 use crate::data::generator::helmholtz::Helmholtz;
 use crate::data::generator::points::Points;
+use crate::data::generator::poisson::Poisson;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::random::Stream;
@@ -217,6 +223,12 @@ generators! {
     Points;
     /// Pressure and permeability of Darcy flow.
     Darcy;
+    /// Coefficient and solution of Darcy flow through two materials.
+    DarcyThreshold;
     /// Source and solution of the Helmholtz equation.
     Helmholtz;
+    /// Source and solution of Poisson's equation.
+    Poisson;
+    /// A solution of Burgers' equation in space and time.
+    Burgers;
 }

@@ -4,10 +4,8 @@ use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::constraint::SoftConstraint;
-use crate::denoiser::Denoiser;
 use crate::error::{Error, Result};
-use crate::sampler::guidance::Guidance;
+use crate::sampler::guidance::{Guidance, Moment};
 
 /// Diffusion posterior sampling.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -25,18 +23,14 @@ impl Guidance for Dps {
         Err(Error::input("sampler.guidance.scale", format!("expected a number ≥ 0, found {}", self.scale)))
     }
 
-    fn guide(
-        &self,
-        denoiser: &dyn Denoiser,
-        constraint: &SoftConstraint,
-        x: Tensor<4>,
-        sigma: &[f64],
-    ) -> (Tensor<4>, Option<Tensor<4>>) {
+    fn guide(&self, at: Moment<'_>) -> (Tensor<4>, Option<Tensor<4>>) {
+        let Moment { denoiser, constraint, state, sigma, .. } = at;
+        let sigma = vec![sigma; state.dims()[0]];
         if self.scale == 0.0 {
-            return (denoiser.denoise(x, sigma), None);
+            return (denoiser.denoise(state, &sigma), None);
         }
-        let x = x.autodiff().require_grad();
-        let denoised = denoiser.denoise(x.clone(), sigma);
+        let x = state.autodiff().require_grad();
+        let denoised = denoiser.denoise(x.clone(), &sigma);
         // Summed over samples: each sample's gradient involves its own norm only.
         let mut gradients = constraint.norm(denoised.clone()).sum().backward();
         let push = x.grad_remove(&mut gradients).map(|g| g * self.scale);

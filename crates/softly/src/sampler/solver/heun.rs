@@ -24,4 +24,8 @@ impl Solver for Heun {
         let slope_there = (euler.clone() - denoise(euler, next)) / next;
         state + (slope + slope_there) * (0.5 * (next - sigma))
     }
+
+    fn calls(&self, steps: usize) -> usize {
+        2 * steps - 1
+    }
 }

@@ -1,8 +1,12 @@
 //! Solvers: how a sampler steps from one noise level to the next, one file each.
 
 pub mod ancestral;
+pub mod dpm2m;
+pub mod dpm3m;
 pub mod euler;
 pub mod heun;
+pub mod multistep;
+pub mod unipc;
 
 use burn::tensor::Tensor;
 use schemars::JsonSchema;
@@ -10,8 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::sampler::sigma_grid::SigmaGrid;
 use crate::sampler::solver::ancestral::Ancestral;
+use crate::sampler::solver::dpm2m::Dpm2m;
+use crate::sampler::solver::dpm3m::Dpm3m;
 use crate::sampler::solver::euler::Euler;
 use crate::sampler::solver::heun::Heun;
+use crate::sampler::solver::unipc::UniPc;
 
 /// One step of a solver.
 pub struct Step<'a> {
@@ -25,9 +32,11 @@ pub struct Step<'a> {
     pub sigma: f64,
     /// σ to reach; 0 in the last step.
     pub next: f64,
+    /// Strength η of the noise that a multistep solver puts back.
+    pub eta: f64,
     /// The estimate at another state and noise level.
     pub denoise: &'a dyn Fn(Tensor<4>, f64) -> Tensor<4>,
-    /// Fresh standard normal noise, `[N, C, H, W]`.
+    /// Fresh noise of unit variance, `[N, C, H, W]`.
     pub noise: &'a mut dyn FnMut() -> Tensor<4>,
 }
 
@@ -39,13 +48,23 @@ pub trait Solver {
         grid.levels()
     }
 
-    /// The first state from standard normal `latents` `[N, C, H, W]` at the highest level `sigma`.
+    /// The first state from `latents` `[N, C, H, W]`, noise of unit variance, at the highest level `sigma`.
     fn start(&self, latents: Tensor<4>, sigma: f64) -> Tensor<4> {
         latents * sigma
     }
 
     /// The state at the step's next level, `[N, C, H, W]`.
     fn step(&mut self, step: Step<'_>) -> Tensor<4>;
+
+    /// Whether a step uses estimates of earlier ones: noise is then put back by η in every step, not by churn in between.
+    fn is_multistep(&self) -> bool {
+        false
+    }
+
+    /// Denoiser calls of `steps` steps.
+    fn calls(&self, steps: usize) -> usize {
+        steps
+    }
 }
 
 /// Makes the enumeration of all solvers from a list of types; each is made from the number of steps.
@@ -74,4 +93,13 @@ solvers! {
     Heun;
     /// DDPM's ancestral steps over all levels of its cosine schedule; `steps` is the number of levels.
     Ancestral;
+    /// DPM-Solver++ (2M): one denoiser call, second order; stochastic with `eta`.
+    #[serde(rename = "dpm-2m")]
+    Dpm2m;
+    /// DPM-Solver++ (3M): one denoiser call, third order; stochastic with `eta`.
+    #[serde(rename = "dpm-3m")]
+    Dpm3m;
+    /// UniPC: one denoiser call, corrected to fourth order; stochastic with `eta`.
+    #[serde(rename = "unipc")]
+    UniPc;
 }

@@ -93,7 +93,7 @@ impl Page<'_> {
              iterations = {iterations}\nbatch = {}\n\
              shares = {}  # parts of a batch that are worked on side by side\nrate = {}\n\
              schedule = {{ kind = \"cosine\", warmup = {} }}  # down to zero at the last step\n\
-             log_every = {}\ncheckpoint_every = {}\n\n[sampler]\nsteps = 32\n",
+             log_every = {}\ncheckpoint_every = {}\n\n[sampler]\nsteps = 24  # network calls of a sample\n",
             seconds(times.step),
             seconds(*iterations as f64 * times.step),
             seconds(self.budget.as_secs_f64()),

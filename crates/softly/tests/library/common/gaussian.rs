@@ -43,6 +43,16 @@ impl Gaussian {
         Self { shape: [2, 4, 8], mean, eigenvalues, normal: normal.into_iter().map(|v| v / length).collect() }
     }
 
+    /// 256 dimensions as one field of 16×16, from a hundredth to one wide.
+    pub fn large() -> Self {
+        let eigenvalues = (0..256).map(|i| 10f64.powf(-4.0 + 4.0 * f64::from(i) / 255.0)).collect();
+        let mut stream = Stream::new(43, Purpose::Metric, 0);
+        let normal = stream.normals(256);
+        let length = normal.iter().map(|v| v * v).sum::<f64>().sqrt();
+        let mean = stream.normals(256).into_iter().map(|v| 0.02 * v).collect();
+        Self { shape: [1, 16, 16], mean, eigenvalues, normal: normal.into_iter().map(|v| v / length).collect() }
+    }
+
     pub fn size(&self) -> usize {
         self.mean.len()
     }

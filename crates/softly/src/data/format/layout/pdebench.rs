@@ -27,6 +27,9 @@ pub fn arrays(contents: &mut Contents) -> Result<Option<Layout>> {
     };
     let names: Vec<&str> = if darcy { vec!["x", "y"] } else { ["t", "x", "y", "z"][..=space.min(3)].to_vec() };
     let main = contents.shape(fields[fields.len() - 1].1);
+    if main.len() < names.len() {
+        return Ok(None);
+    }
     let scalars = scalars(contents);
     let kind = kind(&scalars, darcy, !flow.is_empty());
     let periodic = match kind {
