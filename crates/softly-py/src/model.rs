@@ -237,6 +237,10 @@ impl Model {
             let trained = self.changed(&settings)?;
             let indices: Vec<u64> = (first..first + n).collect();
             job.reporter.begin(n * trained.blueprint.config.sampler.steps as u64, 0);
+            if trained.observes() {
+                let problem = "guidance by observed nodes is for studies, which the program runs";
+                return Err(Error::input("sampler.guidance", problem).hint("use `softly sample`"));
+            }
             let values = trained.samples(&Draw { seed, indices: &indices, batch, observed: None }, job)?;
             Ok(values.into_iter().map(|value| value as f32).collect::<Vec<f32>>())
         })?;
