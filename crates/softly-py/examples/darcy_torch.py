@@ -131,7 +131,7 @@ network.eval()
 print(f"{STEPS} steps in {time.time() - start:.0f} s, last loss {loss.item():.3f}")
 
 # %% [markdown]
-# Adapt it: the network stays as it is, the weights of four directions of the equation are learned on top of it, and
+# Adapt it: the network stays as it is, the weights of three directions of the equation are learned on top of it, and
 # so is f.
 
 # %%
