@@ -1,10 +1,9 @@
 # %% [markdown]
 # # Put your equation on your PyTorch model
 #
-# A small U-Net is trained on Darcy fields with PyTorch alone. softly then puts Darcy's equation on it, with a source
-# that is wrong by
-# half, and learns the right one. This file is the notebook `darcy_torch.ipynb` as a script: `python
-# examples/darcy_torch.py`.
+# A small U-Net is trained on Darcy fields with PyTorch alone. softly then puts Darcy's equation on it, with a source that
+# is wrong by half, and learns the right one. `python examples/darcy_torch.py` runs it; `.ci/notebook.py` makes a
+# notebook of it.
 
 # %%
 from __future__ import annotations
