@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What the Python package costs: residuals beside NumPy's, calls of a function, adapting a function beside adapting a model.
+"""What the Python package costs: residuals beside NumPy's, calls of a function, adapting a function beside adapting a
+model.
 
     .ci/python --torch                       # or: pip install the wheel and numpy; torch for the last part
     python bench/python_package.py --out results/python/speed.json

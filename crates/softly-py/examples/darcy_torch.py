@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Put your equation on your PyTorch model
 #
-# A small U-Net is trained on Darcy fields with PyTorch alone. softly then puts Darcy's equation on it, with a source that is wrong by
-# half, and learns the right one. This file is the notebook `darcy_torch.ipynb` as a script: `python examples/darcy_torch.py`.
+# A small U-Net is trained on Darcy fields with PyTorch alone. softly then puts Darcy's equation on it, with a source that
+# is wrong by half, and learns the right one. `python examples/darcy_torch.py` runs it; `.ci/notebook.py` makes a
+# notebook of it.
 
 # %%
 from __future__ import annotations
@@ -26,7 +27,8 @@ STEPS = 20 if REDUCED else int(os.environ.get("STEPS", "3000"))
 torch.manual_seed(SEED)
 
 # %% [markdown]
-# Data: pressure p and permeability K on 16 × 16 nodes with a source of strength 10. The program that comes with the package makes them.
+# Data: pressure p and permeability K on 16 × 16 nodes with a source of strength 10. The program that comes with the
+# package makes them.
 
 # %%
 folder = Path(os.environ.get("DATA", "data/darcy"))
@@ -128,7 +130,8 @@ network.eval()
 print(f"{STEPS} steps in {time.time() - start:.0f} s, last loss {loss.item():.3f}")
 
 # %% [markdown]
-# Adapt it: the network stays as it is, the weights of four directions of the equation are learned on top of it, and so is f.
+# Adapt it: the network stays as it is, the weights of three directions of the equation are learned on top of it, and
+# so is f.
 
 # %%
 start = time.time()

@@ -2,7 +2,8 @@
 
     python examples/own_denoiser.py
 
-The denoiser is a function of arrays; here the best linear one of the data, in place of a network. The equation has the wrong source.
+The denoiser is a function of arrays; here the best linear one of the data, in place of a network. The equation has
+the wrong source.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy.typing as npt
 
 import softly
 
-# Solutions of u'' + u_yy + f = 0 with amplitudes a of a few waves; the source is f = 2π² a sin(πx) sin(πy) + noise-free modes.
+# Solutions of u'' + u_yy + f = 0 with amplitudes a of a few waves; the source is f = 2π² a sin(πx) sin(πy) +
+# noise-free modes.
 rng = np.random.default_rng(0)
 x = np.linspace(0, 1, 16)
 waves = np.stack([np.outer(np.sin(m * np.pi * x), np.sin(n * np.pi * x)) for m in (1, 2) for n in (1, 2)])

@@ -222,41 +222,43 @@ impl Model {
         Ok(values.into_pyarray(py).into_any())
     }
 
-    /// Samples `first..first + n` in physical units `[N, C, H, W]`, flat.
-    #[pyo3(signature = (n, first, seed, batch, settings, progress=None))]
+    /// Samples `first..first + n` of a seed in physical units `[N, C, H, W]`, flat, `batch` at a time.
+    #[pyo3(signature = (which, batch, settings, progress=None))]
     fn sample<'py>(
         &self,
         py: Python<'py>,
-        n: u64,
-        first: u64,
-        seed: u64,
+        which: (u64, u64, u64),
         batch: usize,
         settings: Vec<String>,
         progress: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let (n, first, seed) = which;
         let values = watch(py, self.callable(), progress.as_ref(), |job| {
             let trained = self.changed(&settings)?;
             let indices: Vec<u64> = (first..first + n).collect();
             job.reporter.begin(n * trained.blueprint.config.sampler.steps as u64, 0);
+            if trained.observes() {
+                let problem = "guidance by observed nodes is for studies, which the program runs";
+                return Err(Error::input("sampler.guidance", problem).hint("use `softly sample`"));
+            }
             let values = trained.samples(&Draw { seed, indices: &indices, batch, observed: None }, job)?;
             Ok(values.into_iter().map(|value| value as f32).collect::<Vec<f32>>())
         })?;
         Ok(values.into_pyarray(py).into_any())
     }
 
-    /// The likelihood of `count` held-out samples, as JSON.
-    #[pyo3(signature = (data, count, probes, seed, settings, progress=None))]
+    /// The likelihood of held-out samples, as JSON; `how` is the number of samples, that of probes, and the seed.
+    #[pyo3(signature = (data, how, settings, progress=None))]
     fn nll(
         &self,
         py: Python<'_>,
         data: &Data,
-        count: usize,
-        probes: usize,
-        seed: u64,
+        how: (usize, usize, u64),
         settings: Vec<String>,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<String> {
         self.needs_derivative("a likelihood")?;
+        let (count, probes, seed) = how;
         let dataset = data.dataset(py)?;
         let report = watch(py, self.callable(), progress.as_ref(), |job| {
             self.check(&dataset)?;

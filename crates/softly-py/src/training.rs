@@ -1,5 +1,6 @@
 //! Training and adapting.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -71,7 +72,7 @@ impl Wishes {
         let constraint =
             ConfigSource { method: None, settings: Vec::new(), ..self.source(dataset) }.config()?.constraint;
         let starter =
-            Starter { equations: Vec::new(), parameters: Default::default(), budget: Duration::from_secs_f64(seconds) };
+            Starter { equations: Vec::new(), parameters: BTreeMap::new(), budget: Duration::from_secs_f64(seconds) };
         let start = starter.sizes(dataset, constraint.as_ref(), job.device)?;
         self.text = Some(format!("{}\n{said}", start.text));
         Ok(())

@@ -56,7 +56,8 @@ def adapted(base: softly.Model, data: softly.Dataset, tmp_path_factory: pytest.T
 
 
 def gaussian(s: float):  # type: ignore[no-untyped-def]
-    """The exact denoiser of fields whose numbers are independent and normal with deviation s, and its transposed Jacobian."""
+    """The exact denoiser of fields whose numbers are independent and normal with deviation s, and its transposed
+    Jacobian."""
 
     def denoise(x: np.ndarray, sigma: np.ndarray) -> np.ndarray:
         return x * (s * s / (s * s + sigma**2)).reshape(-1, 1, 1, 1).astype(x.dtype)

@@ -192,7 +192,7 @@ def test_a_function_has_an_exact_likelihood_and_exact_samples(data):
     variance = s**2 + least**2
     expected = (0.5 * np.log2(2 * np.pi * variance) + 0.5 * (x**2 + least**2) / variance / np.log(2)).mean((1, 2))
     np.testing.assert_allclose(found.samples, expected, atol=5e-3)
-    samples = model.sample(64, steps=24, compliance=0)["u"]
+    samples = model.sample(256, steps=24, compliance=0)["u"]
     assert samples.std() == pytest.approx(s, rel=0.03)
 
 

@@ -6,7 +6,8 @@
 >>> float(abs(heat.residual(u=t + 5 * x**2)).max().round(9))  # zero: u solves the heat equation
 0.0
 
-Equations are formulas (`Constraint`), data are named arrays (`Dataset`), models are trained (`train`), loaded (`load`) or made from
+Equations are formulas (`Constraint`), data are named arrays (`Dataset`), models are trained (`train`), loaded
+(`load`) or made from
 a denoiser that you already have (`adapt`, with the conventions of `softly.denoisers`). `softly.torch` needs PyTorch.
 """
 

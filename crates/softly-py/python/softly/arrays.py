@@ -24,16 +24,20 @@ def numbers(name: str, array: object) -> Array:
     if not isinstance(array, np.ndarray):
         raise Error(f"{name}: expected a NumPy array, found {type(array).__name__}\nhint: np.asarray(…)")
     if array.dtype not in (np.float32, np.float64):
-        hint = "take its real and imaginary part as two fields" if array.dtype.kind == "c" else "array.astype(np.float64)"
+        parts = "take its real and imaginary part as two fields"
+        hint = parts if array.dtype.kind == "c" else "array.astype(np.float64)"
         raise Error(f"{name}: expected float32 or float64, found {array.dtype}\nhint: {hint}")
     return array
 
 
 def finite(name: str, array: Array) -> None:
     """Refuses numbers that are not finite."""
-    if not np.isfinite(array.sum()) and not np.isfinite(array).all():
+    with np.errstate(all="ignore"):
+        total = array.sum()
+    if not np.isfinite(total) and not np.isfinite(array).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise Error(f"{name}: expected finite numbers, found {array[where]} at {where}\nhint: drop or repair that sample")
+        problem = f"expected finite numbers, found {array[where]} at {where}"
+        raise Error(f"{name}: {problem}\nhint: drop or repair that sample")
 
 
 def batch(name: str, array: Array) -> Array:

@@ -29,7 +29,8 @@ class Fit:
             ends, verdict = entry["interval"], entry["verdict"]
             words = verdict if isinstance(verdict, str) else " ".join(f"{k} {v}" for k, v in verdict.items())
             interval = None if ends is None else (float(ends[0]), float(ends[1]))
-            self.parameters[entry["name"]] = FittedParameter(entry["name"], entry["value"], entry["given"], interval, words)
+            name, value, given = entry["name"], entry["value"], entry["given"]
+            self.parameters[name] = FittedParameter(name, value, given, interval, words)
 
     def __getitem__(self, name: str) -> FittedParameter:
         return self.parameters[name]

@@ -14,7 +14,8 @@ from ._core import Error
 class Axis:
     """A named coordinate with points at equal distances from `first` to `last`.
 
-    A periodic axis repeats itself after `last - first`. `placement` is "nodes" (points at the ends and between them) or "cells"
+    A periodic axis repeats itself after `last - first`. `placement` is "nodes" (points at the ends and between them)
+    or "cells"
     (points in the centres of cells). `nodes`, the number of points, comes from the arrays.
 
     >>> Axis("x", 0, 2, periodic=True)
@@ -30,7 +31,8 @@ class Axis:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
-            raise Error(f"axes: expected the name of an axis, found {self.name!r}\nhint: axes=('t', 'x'), or Axis objects")
+            hint = "axes=('t', 'x'), or Axis objects"
+            raise Error(f"axes: expected the name of an axis, found {self.name!r}\nhint: {hint}")
         if self.placement not in ("nodes", "cells"):
             raise Error(f"axis {self.name}: expected placement 'nodes' or 'cells', found {self.placement!r}")
         object.__setattr__(self, "first", float(self.first))
@@ -65,7 +67,8 @@ def two_axes(axes: Axes | None) -> tuple[Axis, Axis]:
     else:
         listed = [axis if isinstance(axis, Axis) else Axis(axis) for axis in axes]
     if len(listed) != 2:
-        raise Error(f"axes: expected two axes, rows then columns, found {len(listed)}\nhint: for example axes=('t', 'x')")
+        problem = f"expected two axes, rows then columns, found {len(listed)}"
+        raise Error(f"axes: {problem}\nhint: for example axes=('t', 'x')")
     return listed[0], listed[1]
 
 

@@ -28,7 +28,8 @@ ParameterValue = Union[float, str, "os.PathLike[str]", Mapping[str, Any]]
 class Equation:
     """A formula that is zero where the equation holds, and where it counts.
 
-    `region` is "all", "interior", "border", "t=first", "x=last", …; `weight` multiplies the residual; `name` is for tables.
+    `region` is "all", "interior", "border", "t=first", "x=last", …; `weight` multiplies the residual; `name` is for
+    tables.
 
     >>> Equation("u - 1", region="border", weight=2.0)
     Equation(formula='u - 1', region='border', weight=2.0, name=None)
@@ -78,9 +79,12 @@ def _parameter(name: str, value: ParameterValue) -> Any:
 class Constraint:
     """An equation, or several, on fields of a grid.
 
-    `formula` is zero where the equation holds: text, an `Equation`, or a list of them. `axes` names the axes of arrays `[N, H, W]`,
-    rows then columns, and says where they end. Names in formulas that are neither axes nor given as parameters are fields, unless
-    `fields` lists these. `stencil` is one scheme ("periodic", "one-sided-2", "mirror", …) or one per axis, `stencils` one per
+    `formula` is zero where the equation holds: text, an `Equation`, or a list of them. `axes` names the axes of
+    arrays `[N, H, W]`,
+    rows then columns, and says where they end. Names in formulas that are neither axes nor given as parameters are
+    fields, unless
+    `fields` lists these. `stencil` is one scheme ("periodic", "one-sided-2", "mirror", …) or one per axis, `stencils`
+    one per
     field; by default an axis says how derivatives are taken. `norm` sums residuals up for `gradient`.
 
     >>> darcy = Constraint("K*laplacian(p) + dot(grad(K), grad(p)) + f", f=10.0)
@@ -121,7 +125,8 @@ class Constraint:
             {"formula": e.formula, "region": e.region, "weight": e.weight} | ({"name": e.name} if e.name else {})
             for e in equations
         ]
-        config: dict[str, Any] = {"fields": list(self.fields), "residual": residual, "norm": norm, "parameters": self.parameters}
+        config: dict[str, Any] = {"fields": list(self.fields), "residual": residual, "norm": norm}
+        config["parameters"] = self.parameters
         if one and residual[0] == {"formula": equations[0].formula, "region": "all", "weight": 1.0}:
             config["residual"] = equations[0].formula
         config |= {"stencil": stencil} if stencil else {}
@@ -169,7 +174,8 @@ class Constraint:
     def residual(self, **fields: Array) -> Doubles:
         """R of every sample and node, zero outside of an equation's region.
 
-        Fields are `[H, W]` or `[N, H, W]`, and so is the result; a constraint that was given as a list of E equations has one more
+        Fields are `[H, W]` or `[N, H, W]`, and so is the result; a constraint that was given as a list of E equations
+        has one more
         axis, `[E, H, W]` or `[N, E, H, W]`.
 
         >>> Constraint("dx(u) - 2").residual(u=np.outer([0, 0.5, 1.0], [2.0, 2.0, 2.0]))[1]
@@ -182,7 +188,8 @@ class Constraint:
         return self._shaped(found, single)
 
     def jvp(self, directions: Mapping[str, Array], **fields: Array) -> Doubles:
-        """J·directions: the change of R as fields move along their directions, shaped like R. Fields without one stand still.
+        """J·directions: the change of R as fields move along their directions, shaped like R. Fields without one
+        stand still.
 
         >>> square = Constraint("u^2")
         >>> square.jvp({"u": np.ones((2, 2))}, u=np.full((2, 2), 3.0))[0, 0]
@@ -245,14 +252,16 @@ class Constraint:
         return {name: array[0] if single else array for name, array in zip(self.fields, found)}
 
     def audit(self, data: Dataset, *, fit: str | Sequence[str] = (), progress: bool = True) -> Audit:
-        """Does this equation hold for the training samples? What `softly data inspect` finds; `fit` names parameters to fit."""
+        """Does this equation hold for the training samples? What `softly data inspect` finds; `fit` names parameters
+        to fit."""
         names = [fit] if isinstance(fit, str) else list(fit)
         with display(progress, "samples") as shown:
             found, text = self._core.audit(data._data(), names, shown)
         return Audit(json.loads(found), text)
 
     def fit(self, data: Dataset, /, *names: str, progress: bool = True) -> Fit:
-        """The parameters `names` (all plain numbers if none is named) by least squares of the residual of training samples.
+        """The parameters `names` (all plain numbers if none is named) by least squares of the residual of training
+        samples.
 
         >>> import softly
         >>> u = np.random.default_rng(0).normal(size=(8, 6, 6))
@@ -275,7 +284,8 @@ class Constraint:
         if not np.isfinite(found).all():
             sample = int(np.argwhere(~np.isfinite(found))[0][0])
             hint = "the formula divides by zero or takes a root or logarithm of a negative number there"
-            raise Error(f"constraint.residual: expected finite residuals, found others in sample {sample}\nhint: {hint}")
+            problem = f"expected finite residuals, found others in sample {sample}"
+            raise Error(f"constraint.residual: {problem}\nhint: {hint}")
 
     def _directions(self, directions: Mapping[str, Array], shape: tuple[int, ...]) -> list[Array | None]:
         for name in directions:
@@ -315,7 +325,8 @@ class Constraint:
             return [flat.reshape(shape) for flat, shape in zip(found, shapes)]
         results = [np.empty(shape) for shape in shapes]
         for part in _parts(count, max(1, PIECE * count // sum(8 * array.size for array in given))):
-            found = work(grid, [doubles(a[part]) for a in arrays], [None if a is None else doubles(a[part]) for a in more])
+            others = [None if a is None else doubles(a[part]) for a in more]
+            found = work(grid, [doubles(a[part]) for a in arrays], others)
             for result, flat in zip(results, found):
                 result[part] = flat.reshape(result[part].shape)
         return results

@@ -24,7 +24,8 @@ Path = "str | os.PathLike[str]"
 class Dataset:
     """Training and held-out samples of named fields on two axes.
 
-    Made by `Dataset.from_arrays`, `Dataset.open` and `Dataset.import_`. `data["u"]` is the array `[N, H, W]` of the training samples,
+    Made by `Dataset.from_arrays`, `Dataset.open` and `Dataset.import_`. `data["u"]` is the array `[N, H, W]` of the
+    training samples,
     `data.held_out("u")` that of the others: float32, mapped from the file if the dataset lies in a folder.
     """
 
@@ -48,8 +49,10 @@ class Dataset:
     ) -> Dataset:
         """A dataset of arrays: `[N, H, W]` for a field, `[N]` for a number of every sample.
 
-        `axes` names the axes, rows then columns. The last share `valid` of the samples is held out, or `valid` holds arrays of their
-        own. `constants` are numbers that formulas may use by name, `equation` is the one that the samples are known to obey.
+        `axes` names the axes, rows then columns. The last share `valid` of the samples is held out, or `valid` holds
+        arrays of their
+        own. `constants` are numbers that formulas may use by name, `equation` is the one that the samples are known
+        to obey.
         Arrays are kept in single precision: float32 ones are not copied.
 
         >>> data = Dataset.from_arrays(u=np.random.default_rng(0).normal(size=(10, 4, 6)), axes=("t", "x"))
@@ -94,16 +97,20 @@ class Dataset:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Dataset:
-        """The dataset in a folder, as `softly data import` and `Dataset.save` write it. Its arrays are mapped, not read."""
+        """The dataset in a folder, as `softly data import` and `Dataset.save` write it. Its arrays are mapped, not
+        read."""
         path = os.fspath(folder)
         found = json.loads(_core.open_folder(path))
         names = [entry["name"] for entry in found["fields"]]
         scalars = [entry["name"] for entry in found["fields"] if entry.get("scalar")]
 
         def arrays(split: str) -> dict[str, Floats]:
-            plain = {n: np.load(os.path.join(path, split, f"{n}.npy"), mmap_mode="r") for n in names if n not in scalars}
+            def mapped(name: str) -> Any:
+                return np.load(os.path.join(path, split, f"{name}.npy"), mmap_mode="r")
+
+            plain = {name: mapped(name) for name in names if name not in scalars}
             if scalars:
-                table = np.load(os.path.join(path, split, "scalars.npy"), mmap_mode="r")
+                table = mapped("scalars")
                 plain |= {name: table[:, column] for column, name in enumerate(scalars)}
             return plain
 
@@ -242,7 +249,8 @@ def _checked(name: str, array: object) -> Floats:
     if found.ndim not in (1, 3) or 0 in found.shape:
         raise Error(f"{name}: expected an array [N, H, W], or [N] for a number per sample, found {list(found.shape)}")
     finite(name, found)
-    single = found.astype(np.float32, copy=False)
+    with np.errstate(over="ignore"):
+        single = found.astype(np.float32, copy=False)
     finite(f"{name} in single precision", single)
     return single
 

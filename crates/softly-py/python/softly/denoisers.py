@@ -1,15 +1,17 @@
-"""Denoisers that exist elsewhere, as softly calls them: D(x; σ), the clean field behind x, a field plus noise of deviation σ.
+"""Denoisers that exist elsewhere, as softly calls them: D(x; σ), the clean field behind x, a field plus noise of
+deviation σ.
 
 Whatever a network predicts, its denoiser is affine around it:
 
     D(x; σ) = a(σ) x + b(σ) F(c(σ) x, τ(σ))
 
-Every convention of this module is such a quadruple (a, b, c, τ). Networks take and return NumPy arrays, or torch tensors if they are
+Every convention of this module is such a quadruple (a, b, c, τ). Networks take and return NumPy arrays, or torch
+tensors if they are
 torch modules (or wrapped in `softly.torch.function`).
 
 >>> import numpy as np
->>> noise = epsilon(lambda x, t: x, alphas_cumprod=np.linspace(0.99, 0.01, 100))  # F(x, t) = x is the optimum for unit-variance …
->>> D = noise(np.ones((1, 1, 2, 2)), np.array([1.0]))  # … noise alone: nothing is left but D = x (1 - σ/√(1 + σ²))
+>>> noise = epsilon(lambda x, t: x, alphas_cumprod=np.linspace(0.99, 0.01, 100))
+>>> D = noise(np.ones((1, 1, 2, 2)), np.array([1.0]))  # D = x (1 - σ/√(1 + σ²)), as ε = x_t
 >>> round(float(D[0, 0, 0, 0]), 6)
 0.292893
 """
@@ -35,9 +37,10 @@ Network = Callable[..., Any]
 class Denoiser:
     """D(x; σ) = a x + b F(c x, τ) around a network F, whose coefficients depend on σ.
 
-    `coefficients(sigma)` gives (a, b, c, τ) of one noise level. `vjp(x, t, cotangent)` is the product of the network's transposed Jacobian
-    with a cotangent; torch modules need none. `options` are further keyword arguments of the network, and `pick` takes the array
-    out of what it returns.
+    `coefficients(sigma)` gives (a, b, c, τ) of one noise level. `vjp(x, t, cotangent)` is the product of the
+    network's transposed Jacobian
+    with a cotangent; torch modules need none. `options` are further keyword arguments of the network, and `pick`
+    takes the array out of what it returns.
     """
 
     def __init__(
@@ -112,7 +115,11 @@ def _like(x: Any, values: npt.NDArray[np.float64]) -> Any:
 
 
 def edm(
-    denoiser: Network, *, vjp: Callable[..., Any] | None = None, pick: Callable[[Any], Any] | None = None, **options: Any
+    denoiser: Network,
+    *,
+    vjp: Callable[..., Any] | None = None,
+    pick: Callable[[Any], Any] | None = None,
+    **options: Any,
 ) -> Denoiser:
     """D(x, σ) as EDM, k-diffusion and PhysicsNeMo's preconditioners have it: the clean field itself.
 
@@ -136,7 +143,8 @@ def edm_network(
 class Schedule:
     """The noise levels σ_k = √((1 − ᾱ_k)/ᾱ_k) of a DDPM: `time(sigma)` is the (fractional) step with that level.
 
-    Between two levels the step is interpolated in ln σ; beyond the first and the last one it stays there. With `whole` steps are
+    Between two levels the step is interpolated in ln σ; beyond the first and the last one it stays there. With
+    `whole` steps are
     rounded to whole numbers, for networks that know no others.
 
     >>> Schedule([0.8, 0.5, 0.2]).time(1.0)
@@ -145,7 +153,8 @@ class Schedule:
 
     def __init__(self, alphas_cumprod: Sequence[float] | npt.NDArray[Any], whole: bool = False) -> None:
         alphas = np.asarray([float(a) for a in alphas_cumprod], dtype=np.float64)
-        if alphas.ndim != 1 or len(alphas) < 2 or not ((alphas > 0) & (alphas < 1)).all() or not (np.diff(alphas) < 0).all():
+        inside = ((alphas > 0) & (alphas < 1)).all()
+        if len(alphas) < 2 or not inside or not (np.diff(alphas) < 0).all():
             raise Error("alphas_cumprod: expected at least two falling numbers between 0 and 1")
         self.log_sigmas = 0.5 * (np.log1p(-alphas) - np.log(alphas))
         self.whole = whole
@@ -227,7 +236,8 @@ def diffusers(network: Network, scheduler: Any, *, whole: bool = False, **option
 def flow_matching(
     network: Network, *, vjp: Callable[..., Any] | None = None, reverse: bool = False, **options: Any
 ) -> Denoiser:
-    """A flow with x_t = (1−t) x₀ + t ε that predicts its velocity ε − x₀: D = x_t − t v, where t = σ/(1+σ) and x_t = (1−t) x.
+    """A flow with x_t = (1−t) x₀ + t ε that predicts its velocity ε − x₀: D = x_t − t v, where t = σ/(1+σ) and x_t =
+    (1−t) x.
 
     With `reverse` time runs the other way (noise at 0, data at 1), and the network predicts x₀ − ε.
     """
@@ -245,7 +255,8 @@ def score(network: Network, *, vjp: Callable[..., Any] | None = None, **options:
 
 
 def azula(denoiser: Any, **options: Any) -> Denoiser:
-    """A denoiser of azula: `denoiser(x_t, t)` with x_t = α_t x₀ + σ_t ε gives a posterior whose mean is the clean field.
+    """A denoiser of azula: `denoiser(x_t, t)` with x_t = α_t x₀ + σ_t ε gives a posterior whose mean is the clean
+    field.
 
     The time of a noise level σ = σ_t/α_t is found by bisection of the denoiser's schedule.
     """

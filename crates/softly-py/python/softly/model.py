@@ -23,12 +23,16 @@ from .settings import as_settings
 
 Floats = npt.NDArray[np.float32]
 
+#: Numbers that one call may draw: 8 GB of them while they are made.
+MOST_NUMBERS = 1 << 30
+
 
 @dataclass(frozen=True)
 class Likelihood:
     """−log₂ p of held-out samples in bits per dimension, in the network's units and in physical ones.
 
-    `standard_error` is that of the mean over samples, `samples` has the number of every one, and `found` has all the rest.
+    `standard_error` is that of the mean over samples, `samples` has the number of every one, and `found` has all the
+    rest.
     """
 
     bits_per_dim: float
@@ -96,7 +100,8 @@ def _mean(metrics: Mapping[str, Any]) -> float | None:
 
 
 class Explained:
-    """The share of the denoiser's error that the directions of an equation explain, by noise level: is it worth a training?"""
+    """The share of the denoiser's error that the directions of an equation explain, by noise level: is it worth a
+    training?"""
 
     def __init__(self, found: dict[str, Any]) -> None:
         self.found = found
@@ -118,10 +123,10 @@ class Explained:
 
     def __repr__(self) -> str:
         head = ["σ", "error", *self.directions, "together"]
-        rows = [
-            [f"{level['sigma']:.3g}", f"{level['error']:.2e}", *(f"{100 * s:.1f} %" for s in level["alone"]), f"{100 * level['span']:.1f} %"]
-            for level in self.found["levels"]
-        ]
+        rows = []
+        for level in self.found["levels"]:
+            shares = [f"{100 * share:.1f} %" for share in [*level["alone"], level["span"]]]
+            rows.append([f"{level['sigma']:.3g}", f"{level['error']:.2e}", *shares])
         widths = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
         return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in [head, *rows])
 
@@ -207,7 +212,8 @@ class Model:
         return {entry["name"]: parameter(entry) for entry in found}
 
     def denoise(self, x: Array, sigma: float | Array | Sequence[float]) -> Array:
-        """D(x; σ) of `x` `[N, C, H, W]` in the network's units, with one σ for all or one per sample; float32 stays float32."""
+        """D(x; σ) of `x` `[N, C, H, W]` in the network's units, with one σ for all or one per sample; float32 stays
+        float32."""
         fields, levels = self._noisy(x, sigma)
         return self._core.denoise(np.ascontiguousarray(fields), levels).reshape(fields.shape)
 
@@ -247,9 +253,13 @@ class Model:
         for name, number, least in (("n", n, 1), ("seed", seed, 0), ("first", first, 0), ("batch", batch, 1)):
             if not isinstance(number, (int, np.integer)) or isinstance(number, bool) or number < least:
                 raise Error(f"{name}: expected a whole number of at least {least}, found {number!r}")
+        most = MOST_NUMBERS // int(np.prod(self.shape))
+        if n > most:
+            hint = "draw them in parts with first="
+            raise Error(f"n: expected at most {most} samples of this model at a time, found {n}\nhint: {hint}")
         words = _settings(settings, compliance) + ([] if steps is None else [f"sampler.steps={steps}"])
         with display(progress, "sample-steps") as shown:
-            flat = self._core.sample(int(n), int(first), int(seed), int(batch), words, shown)
+            flat = self._core.sample((int(n), int(first), int(seed)), int(batch), words, shown)
         values = flat.reshape(int(n), *self.shape)
         return {name: values[:, channel] for channel, name in enumerate(self.fields)}
 
@@ -270,9 +280,10 @@ class Model:
         """
         words = _settings(settings, compliance)
         with display(progress, "hundredths of samples") as shown:
-            found = json.loads(self._core.nll(data._data(), count, probes, seed, words, shown))
+            found = json.loads(self._core.nll(data._data(), (count, probes, seed), words, shown))
         samples = np.array([sample["bits_per_dim"] for sample in found["samples"]])
-        return Likelihood(found["bits_per_dim"], found["bits_per_dim_physical"], found["standard_error"], samples, found)
+        bits = found["bits_per_dim"], found["bits_per_dim_physical"]
+        return Likelihood(*bits, found["standard_error"], samples, found)
 
     def evaluate(
         self,
@@ -284,7 +295,8 @@ class Model:
         progress: bool = True,
         **settings: object,
     ) -> Evaluation:
-        """Draws `samples` and compares them with `data`: residuals, scatter, spectra; with `nll` also that many likelihoods.
+        """Draws `samples` and compares them with `data`: residuals, scatter, spectra; with `nll` also that many
+        likelihoods.
 
         With `compliance=0` it is the evaluation of the denoiser below the constraint.
         """
@@ -296,17 +308,20 @@ class Model:
     def explained(
         self, data: Dataset, *, count: int = 64, seed: int = 0, progress: bool = True, **settings: object
     ) -> Explained:
-        """How much of the denoiser's error on held-out samples the directions of its equation explain, by noise level."""
+        """How much of the denoiser's error on held-out samples the directions of its equation explain, by noise
+        level."""
         with display(progress, "calls") as shown:
             found = self._core.explained(data._data(), count, seed, as_settings(settings), shown)
         return Explained(json.loads(found))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the weights, with all that is needed to use them, to a file (`.safetensors`) that `load` and the program read."""
+        """Writes the weights, with all that is needed to use them, to a file (`.safetensors`) that `load` and the
+        program read."""
         self._core.save(os.fspath(path))
 
     def report(self, path: str | os.PathLike[str], *, progress: bool = True) -> None:
-        """Writes the page of the model's run folder: samples, residuals, spectra, γ, learned parameters and a verdict."""
+        """Writes the page of the model's run folder: samples, residuals, spectra, γ, learned parameters and a
+        verdict."""
         report([self], path, progress=progress)
 
     def __repr__(self) -> str:
@@ -328,7 +343,8 @@ class Model:
         if levels.ndim == 0:
             levels = np.full(len(fields), levels)
         if levels.shape != (len(fields),):
-            raise Error(f"sigma: expected one number, or one for each of {len(fields)} samples, found {list(levels.shape)}")
+            found = list(levels.shape)
+            raise Error(f"sigma: expected one number, or one for each of {len(fields)} samples, found {found}")
         if not (np.isfinite(levels) & (levels > 0)).all():
             bad = float(levels[~(np.isfinite(levels) & (levels > 0))][0])
             raise Error(f"sigma: expected positive numbers, found {bad}")
@@ -344,9 +360,11 @@ def report(models: Sequence[Model], path: str | os.PathLike[str], *, progress: b
     folders = []
     for model in models:
         if model.run is None or not os.path.isdir(model.run):
-            raise Error("report: this model has no run folder\nhint: train or adapt it with out='runs/NAME', or load that folder")
+            hint = "train or adapt it with out='runs/NAME', or load that folder"
+            raise Error(f"report: this model has no run folder\nhint: {hint}")
         if model._info["external"]:
-            raise Error("report: the denoiser of this model is a function, which the page cannot call\nhint: use evaluate()")
+            problem = "the denoiser of this model is a function, which the page cannot call"
+            raise Error(f"report: {problem}\nhint: use evaluate()")
         folders.append(model.run)
     with display(progress, "calls") as shown:
         _core.Model.report(folders, os.fspath(path), shown)

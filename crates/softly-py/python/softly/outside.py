@@ -1,4 +1,5 @@
-"""A denoiser of the user as the core calls it: NumPy arrays in, NumPy arrays out, with errors that name what was wrong."""
+"""A denoiser of the user as the core calls it: NumPy arrays in, NumPy arrays out, with errors that name what was
+wrong."""
 
 from __future__ import annotations
 

@@ -111,7 +111,8 @@ class _Function:
 
 
 def function(call: Callable[..., Any], device: Any = "cpu", dtype: torch.dtype = torch.float32) -> Callable[..., Any]:
-    """A function of torch tensors for `softly.adapt(denoiser=…)` and `softly.denoisers`: softly hands it tensors of this device and type.
+    """A function of torch tensors for `softly.adapt(denoiser=…)` and `softly.denoisers`: softly hands it tensors of
+    this device and type.
 
     Modules need no wrapping: their parameters say where they live.
     """
