@@ -27,26 +27,29 @@ fn refuse(folder: &Path, arguments: &[&str], needles: &[&str]) {
     assert!(needles.iter().all(|needle| said.contains(needle)), "softly {arguments:?}: {said}");
 }
 
-/// A folder with a tiny run on Darcy flow and a table of sensors; made once for all tests.
+/// A folder with a tiny run on Darcy flow and a table of sensors.
+fn made() -> TempDir {
+    let home = TempDir::new().unwrap();
+    let small = ["--set", "data.generator.size=8", "--set", "data.generator.modes=2"];
+    let network = ["--set", "denoiser.backbone={ kind = \"mlp\", hidden = 8 }", "--method", "vanilla", "--out", "run"];
+    succeed(home.path(), &[&["train", "--preset", "darcy-demo"][..], &small, &network].concat());
+    let sensors = "field,x,y,value,sd\np,0.2,0.3,0.01,0.001\nK,0.5,0.55,1.1,\n\"K*dx(p)\",0.5,0.5,0.02,0.05\n";
+    fs::write(home.path().join("sensors.csv"), sensors).unwrap();
+    home
+}
+
+/// The same, made once for all tests that need no other.
 fn home() -> &'static Path {
     static HOME: OnceLock<TempDir> = OnceLock::new();
-    HOME.get_or_init(|| {
-        let home = TempDir::new().unwrap();
-        let small = ["--set", "data.generator.size=8", "--set", "data.generator.modes=2"];
-        let network =
-            ["--set", "denoiser.backbone={ kind = \"mlp\", hidden = 8 }", "--method", "vanilla", "--out", "run"];
-        succeed(home.path(), &[&["train", "--preset", "darcy-demo"][..], &small, &network].concat());
-        let sensors = "field,x,y,value,sd\np,0.2,0.3,0.01,0.001\nK,0.5,0.55,1.1,\n\"K*dx(p)\",0.5,0.5,0.02,0.05\n";
-        fs::write(home.path().join("sensors.csv"), sensors).unwrap();
-        home
-    })
-    .path()
+    HOME.get_or_init(made).path()
 }
 
 const SENSORS: [&str; 4] = ["--observe", "sensors.csv", "--noise", "K=1%"];
 
 #[test]
 fn samples_given_sensors_are_arrays_a_record_and_a_page_and_errors_are_measured_once() {
+    let home = made();
+    let home = || home.path();
     let draw = |out: &str| {
         succeed(home(), &[&["sample", "run", "--count", "3", "--json", "--out", out][..], &SENSORS].concat())
     };

@@ -483,7 +483,7 @@ mod tests {
         let agree = parameter(&found(Some([8.0, 16.0]), Some(10.1), Identification::Identified));
         assert!(agree.ends_with("the data agree with the given value."), "{agree}");
         let elsewhere = parameter(&found(Some([11.0, 12.0]), Some(11.5), Identification::Elsewhere));
-        assert!(elsewhere.contains("prefer 11.5 (95 % interval 11 to 12): adapt longer"), "{elsewhere}");
+        assert!(elsewhere.contains("prefer 11.5 (95 % interval 11 to 12): they are not like"), "{elsewhere}");
         let unknown = parameter(&found(None, None, Identification::NotIdentifiable));
         assert!(unknown.contains("the data hardly know it"), "{unknown}");
         let sign = ParameterEvidence { given: -1.0, ..found(Some([9.8, 10.3]), None, Identification::Identified) };

@@ -433,6 +433,12 @@ impl Group {
             let file = &mut self.open.as_mut().expect("the file was just opened").file;
             check_shape(&file.arrays()[position].shape, &self.roles, &plan.layout.axes, &piece)?;
             let numbers = file.read_f32(position, &block.start, &block.count)?;
+            if numbers.is_empty() {
+                let problem = format!("the array {} has an axis without points", piece.array);
+                return Err(
+                    Error::input(piece.file.display(), problem).hint("name another array: `softly data describe`")
+                );
+            }
             let steps = self.steps(plan, &block.count);
             let first = samples.start * frames + frame_range.start - range.start;
             let targets = out[first * per_sample..].chunks_mut(per_sample);
