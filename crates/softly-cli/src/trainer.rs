@@ -38,6 +38,7 @@ pub fn train(
     if folder.snapshot().exists() {
         // Left over if this program was killed while the training ended.
         remove(&file)?;
+        folder.note_finished()?;
         advance(config.train.iterations);
         return Ok(());
     }
@@ -73,6 +74,7 @@ pub fn train(
     }
     let said = said.split("error: ").last().unwrap_or_default().trim();
     if folder.snapshot().exists() {
+        folder.note_finished()?;
         advance(config.train.iterations);
         return Ok(());
     }

@@ -89,6 +89,16 @@ impl RunFolder {
         write_text(&self.info(), &(serde_json::to_string_pretty(info).expect("text is valid JSON") + "\n"))
     }
 
+    /// Says that a run with a snapshot is finished, should it have been killed before it said so itself. A training that is just
+    /// ending is waited for.
+    pub fn note_finished(&self) -> Result<()> {
+        let _lock = self.lock()?;
+        match self.read_info() {
+            Ok(info) if info.status != "finished" => self.write_info(&RunInfo { status: "finished".into(), ..info }),
+            _ => Ok(()),
+        }
+    }
+
     /// Makes this process the only one that trains here, until the file is dropped or the process ends, however it ends. A
     /// training that is just stopping is waited for.
     pub(crate) fn lock(&self) -> Result<File> {

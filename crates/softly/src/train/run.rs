@@ -38,7 +38,7 @@ pub fn run(mut training: Training, folder: &RunFolder, mut info: RunInfo, job: &
         for part in PARTS {
             remove_leftovers(&folder.path.join(part));
         }
-        return note_finished(folder);
+        return folder.note_finished();
     }
     info.seconds = folder.read_info().map_or(0.0, |before| before.seconds);
     fs::create_dir_all(&folder.path).map_err(Error::io("create", &folder.path))?;
@@ -89,14 +89,6 @@ pub fn run(mut training: Training, folder: &RunFolder, mut info: RunInfo, job: &
     }
     finish(&mut training, folder)?;
     save_info("finished")
-}
-
-/// Says that a run with a snapshot is finished, should it have been killed before it said so itself.
-fn note_finished(folder: &RunFolder) -> Result<()> {
-    match folder.read_info() {
-        Ok(info) if info.status != "finished" => folder.write_info(&RunInfo { status: "finished".into(), ..info }),
-        _ => Ok(()),
-    }
 }
 
 /// Seconds of training, over all resumptions.
