@@ -10,7 +10,9 @@ use std::sync::OnceLock;
 use softly::error::Result;
 use softly::format::{self, FileSource, ImportOptions};
 use softly::units::Units;
-use softly::{Layers, Snapshot, SoftConstraint, TensorFile, device, npy};
+use softly::{
+    Layers, Measured, Noise, Observations, Snapshot, SoftConstraint, TensorFile, device, npy, read_observations,
+};
 use softly_pde::algebra::{F64Algebra, Value};
 use softly_pde::formula::{Parameter, Symbols, compile, evaluate_constant};
 use softly_pde::grid::{Axis, Grid};
@@ -20,7 +22,7 @@ use softly_pde::{mention, terms};
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also that of its folder in `corpus`.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("formula", formula),
     ("configuration", configuration),
     ("npy", npy),
@@ -28,6 +30,7 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("hdf5", hdf5),
     ("csv", csv),
     ("snapshot", snapshot),
+    ("observations", observations),
 ];
 
 /// Numbers of an array that are read; larger ones are described only.
@@ -194,4 +197,19 @@ pub fn snapshot(data: &[u8]) {
     }
     let device = device::by_name("cpu").expect("every build has a CPU");
     let _ = snapshot.model(&device, &path).map_err(|e| e.to_string());
+}
+
+/// Measurements of two fields on a grid of space and time: a table, or an array with NaN where nothing is known; read, and
+/// those of the first sample compiled.
+pub fn observations(data: &[u8]) {
+    let is_array = data.starts_with(b"\x93NUMPY");
+    let path = file(if is_array { "readings.npy" } else { "readings.csv" }, data);
+    let source = if is_array { format!("u={}", path.display()) } else { path.display().to_string() };
+    let grid = Grid { axes: vec![Axis::new("t", 3, 0.0, 2.0), Axis::new("x", 4, -1.0, 1.0).periodic().cells()] };
+    let Ok(cases) = read_observations(&[source], &grid).map_err(|e| e.to_string()) else { return };
+    let readings = &cases[0][..cases[0].len().min(16)];
+    let noise = Noise::parse(&["1%".into()]).expect("a level for all fields");
+    let (fields, units) = (["u".to_string(), "K".to_string()], Units::identity(2));
+    let measured = Measured { fields: &fields, grid: &grid, units: &units, sigma_data: 0.5, constraint: None };
+    let _ = Observations::new(readings, &noise, measured).map(|found| assert_eq!(found.len(), readings.len()));
 }

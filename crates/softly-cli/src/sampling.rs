@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use softly::error::{Error, Result};
-use softly::{Compliance, Dataset, Draw, Trained};
+use softly::{Compliance, Dataset, Draw, Trained, conditioned};
 use softly_pde::grid::Grid;
 
 use crate::arguments::{Observing, Sampling};
@@ -25,19 +25,8 @@ pub fn settings_of(sampling: &Sampling, compliance: Option<Compliance>) -> Vec<S
 
 /// The model to sample from given measurements, with the command line's settings.
 pub fn load_observing(sampling: &Sampling, observing: &Observing, device: &Device) -> Result<Trained> {
-    let settings = settings_of(sampling, sampling.compliance);
-    // Settings of a method that is not named are those of the default one.
-    let unnamed = settings.iter().any(|setting| setting.trim_start().starts_with("conditioning."));
-    let name = observing.conditioning.as_deref().or(unnamed.then_some("kalman"));
-    let method = name.map(|name| format!("conditioning={{ kind = \"{name}\" }}"));
-    let settings: Vec<String> = method.into_iter().chain(settings).collect();
-    let trained = Trained::load_with(&sampling.model, &settings, device)?;
-    if trained.blueprint.config.sampler.guidance.is_some() {
-        let problem = "the run has guidance by its constraint, which does not go with --observe";
-        return Err(Error::input("sampler.guidance", problem)
-            .hint("set a weight of the equation instead: --set conditioning.equation=…"));
-    }
-    Ok(trained)
+    let settings = conditioned(observing.conditioning.as_deref(), settings_of(sampling, sampling.compliance));
+    Trained::load_with(&sampling.model, &settings, device)
 }
 
 /// The setting of DPS guidance.

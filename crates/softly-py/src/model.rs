@@ -4,15 +4,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use numpy::{IntoPyArray, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn};
+use numpy::{IntoPyArray, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use serde_json::json;
 use softly::error::{Error, Result};
 use softly::job::Job;
 use softly::tensors::{to_vec_f32, to_vec_f64};
 use softly::{
-    Dataset, Denoiser, Directions, Draw, Estimator, Explained, FieldEval, FieldEvaluator, HeldOut, Likelihood, Probes,
-    Snapshot, Trained, parameter_intervals, snapshot_file,
+    Dataset, Denoiser, Directions, Draw, Estimator, Explained, FieldEval, FieldEvaluator, HeldOut, Likelihood, Noise,
+    Observations, Probes, Snapshot, Trained, conditioned, observed_array, observed_together, parameter_intervals,
+    read_observations, snapshot_file,
 };
 
 use crate::callable::Callable;
@@ -247,6 +248,65 @@ impl Model {
         Ok(values.into_pyarray(py).into_any())
     }
 
+    /// Samples `first..first + n` of a seed given measurements, physical and flat, and the number of cases: `[cases, N, C, H, W]`.
+    /// Every source is a table (a path and no array) or a quantity with an array `[H, W]` or `[N, H, W]`. The denoiser's errors
+    /// are measured on `data`, or on the data that the model was trained on.
+    #[pyo3(signature = (sources, which, batch, noise, conditioning, settings, data=None, progress=None))]
+    #[expect(clippy::too_many_arguments, reason = "they come from Python one by one")]
+    fn posterior<'py>(
+        &self,
+        py: Python<'py>,
+        sources: Vec<(String, Option<PyReadonlyArrayDyn<'py, f64>>)>,
+        which: (u64, u64, u64),
+        batch: usize,
+        noise: Vec<String>,
+        conditioning: Option<&str>,
+        settings: Vec<String>,
+        data: Option<&Data>,
+        progress: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<(usize, Bound<'py, PyAny>)> {
+        let (n, first, seed) = which;
+        let grid = &self.snapshot.blueprint.data.grid;
+        let read = |(name, array): &(String, Option<PyReadonlyArrayDyn<'py, f64>>)| {
+            let cases = match array {
+                None => read_observations(std::slice::from_ref(name), grid),
+                Some(array) => {
+                    let values = array.as_slice().map_err(|e| Error::input(name, e))?;
+                    observed_array(name, &format!("observe[{name:?}]"), array.shape(), values, grid)
+                }
+            };
+            Ok((name.clone(), cases?))
+        };
+        let readings =
+            sources.iter().map(read).collect::<Result<Vec<_>>>().and_then(observed_together).map_err(raise)?;
+        let dataset = data.map(|data| data.dataset(py)).transpose()?;
+        let samples = watch(py, self.callable(), progress.as_ref(), |job| {
+            let trained = self.changed(&conditioned(conditioning, settings))?;
+            let dataset = match dataset {
+                Some(dataset) => dataset,
+                None if trained.blueprint.config.data.path.is_none()
+                    && trained.blueprint.config.data.generator.is_none() =>
+                {
+                    let problem = "the denoiser's errors are measured on data, and this model's were arrays in memory";
+                    return Err(Error::input("data", problem).hint("give them again: data=dataset"));
+                }
+                None => trained.own_data()?,
+            };
+            self.check(&dataset)?;
+            let noise = Noise::parse(&noise)?;
+            let cases = readings.iter().map(|case| Observations::new(case, &noise, trained.measured()));
+            let cases = cases.collect::<Result<Vec<_>>>()?;
+            let config = &trained.blueprint.config;
+            let knowledge = trained.knowledge(config.conditioning.method().needs(), &dataset, job)?;
+            job.reporter.begin(n * (cases.len() * config.sampler.steps) as u64, 0);
+            let indices: Vec<u64> = (first..first + n).collect();
+            let draw = Draw { seed, indices: &indices, batch, observed: None };
+            let posterior = trained.posterior(&cases, &knowledge, &draw, job)?;
+            Ok(posterior.samples.into_iter().map(|value| value as f32).collect::<Vec<f32>>())
+        })?;
+        Ok((readings.len(), samples.into_pyarray(py).into_any()))
+    }
+
     /// The likelihood of held-out samples, as JSON; `how` is the number of samples, that of probes, and the seed.
     #[pyo3(signature = (data, how, settings, progress=None))]
     fn nll(
@@ -289,7 +349,8 @@ impl Model {
             self.needs_derivative("a likelihood")?;
         }
         let dataset = data.dataset(py)?;
-        let other = data.path().is_some_and(|path| Some(path) != self.snapshot.blueprint.config.data.path.as_ref());
+        // Arrays in memory say themselves which equation they obey.
+        let other = data.path().is_none_or(|path| Some(path) != self.snapshot.blueprint.config.data.path.as_ref());
         let result = watch(py, self.callable(), progress.as_ref(), |job| {
             self.check(&dataset)?;
             let trained = self.changed(&settings)?;

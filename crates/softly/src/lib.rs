@@ -113,7 +113,9 @@ pub use observe::noise::Noise;
 pub use observe::observations::{Measured, Observations};
 pub use observe::place::Extent;
 pub use observe::projected::{Eci, Pcfm};
-pub use observe::reading::{Cases, Reading, read as read_observations};
+pub use observe::reading::{
+    Cases, Reading, of_array as observed_array, read as read_observations, together as observed_together,
+};
 
 // Data.
 pub use data::audit::{DataAudit, audit, audit_dataset, audit_stride, fit_dataset};
@@ -148,7 +150,7 @@ pub use config::{Config, DenoiserConfig, PreconditionKind, TrainConfig};
 pub use model::Model;
 pub use model::blueprint::{Blueprint, DataSpec};
 pub use model::event_file::{EVENT_FILE, EventWriter};
-pub use model::posterior::Posterior;
+pub use model::posterior::{Posterior, conditioned};
 pub use model::run_folder::{Metrics, RunFolder, RunInfo};
 pub use model::snapshot::Snapshot;
 pub use model::tensor_file::TensorFile;

@@ -97,26 +97,43 @@ impl Reader {
 }
 
 /// Bytes of the longest header: room for a shape of any rank.
-const LONGEST_HEADER: u32 = 1 << 16;
+const LONGEST_HEADER: usize = 1 << 16;
 
-/// Reads the header of an array; one that says to be longer than any is refused before room for it is made.
+/// Brackets within brackets that a header may have; structured types need four. Parsing takes a multiple of the time for each.
+const DEEPEST_HEADER: usize = 6;
+
+/// Reads the header of an array; one that says to be longer than any is refused before room for it is made, and one with more
+/// brackets within brackets than any before it is parsed.
 pub(crate) fn read_header(mut input: impl Read) -> io::Result<NpyHeader> {
+    let refused = |problem: String| Err(io::Error::new(io::ErrorKind::InvalidData, problem));
     // Magic, version and length; from version 2 on the length has four bytes.
-    let mut start = [0; 12];
-    input.read_exact(&mut start[..10])?;
-    let long = start.starts_with(b"\x93NUMPY") && start[6] > 1;
-    let start = if long {
+    let mut start = vec![0; 10];
+    input.read_exact(&mut start)?;
+    let length = if start.starts_with(b"\x93NUMPY") && start[6] > 1 {
+        start.resize(12, 0);
         input.read_exact(&mut start[10..])?;
-        let length = u32::from_le_bytes([start[8], start[9], start[10], start[11]]);
-        if length > LONGEST_HEADER {
-            let problem = format!("a header of {length} bytes, where {LONGEST_HEADER} are the most");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
-        }
-        &start[..]
+        u32::from_le_bytes([start[8], start[9], start[10], start[11]]) as usize
     } else {
-        &start[..10]
+        usize::from(u16::from_le_bytes([start[8], start[9]]))
     };
-    NpyHeader::from_reader(start.chain(input))
+    if length > LONGEST_HEADER {
+        return refused(format!("a header of {length} bytes, where {LONGEST_HEADER} are the most"));
+    }
+    let mut text = Vec::new();
+    input.take(length as u64).read_to_end(&mut text)?;
+    let (mut depth, mut deepest) = (0_usize, 0);
+    for byte in &text {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    if deepest > DEEPEST_HEADER {
+        return refused(format!("{deepest} brackets within brackets, where {DEEPEST_HEADER} are the most"));
+    }
+    NpyHeader::from_reader(start.chain(&text[..]))
 }
 
 /// The format of a file of arrays that begins with `head` and is no `.npy`, in words.

@@ -69,6 +69,17 @@ class Model:
     def sample(
         self, which: tuple[int, int, int], batch: int, settings: Sequence[str], progress: Any = None
     ) -> _Floats: ...
+    def posterior(
+        self,
+        sources: Sequence[tuple[str, _Doubles | None]],
+        which: tuple[int, int, int],
+        batch: int,
+        noise: Sequence[str],
+        conditioning: str | None,
+        settings: Sequence[str],
+        data: Data | None = None,
+        progress: Any = None,
+    ) -> tuple[int, _Floats]: ...
     def nll(
         self, data: Data, how: tuple[int, int, int], settings: Sequence[str], progress: Any = None
     ) -> str: ...

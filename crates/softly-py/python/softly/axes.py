@@ -77,6 +77,12 @@ def grid_json(axes: tuple[Axis, Axis], shape: tuple[int, int]) -> str:
     return json.dumps([axis.described(nodes) for axis, nodes in zip(axes, shape)])
 
 
+def sketch_json(axes: tuple[Axis, Axis]) -> str:
+    """A grid to check formulas on: axes that do not know their number of points yet get eight."""
+    rows, columns = (axis.nodes or 8 for axis in axes)
+    return grid_json(axes, (rows, columns))
+
+
 def axes_of(grid: Sequence[Mapping[str, Any]]) -> tuple[Axis, ...]:
     """The axes of a grid as files have it."""
     return tuple(Axis(**axis) for axis in grid)

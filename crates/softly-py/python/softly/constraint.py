@@ -14,7 +14,7 @@ from . import _core
 from ._core import Error
 from .arrays import PIECE, Array, Doubles, batch, doubles, fields_of, finite, is_ready, numbers
 from .audit import Audit, Fit
-from .axes import Axes, Axis, grid_json, two_axes
+from .axes import Axes, Axis, grid_json, sketch_json, two_axes
 from .progress import display
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ class Constraint:
         **parameters: ParameterValue,
     ) -> None:
         self.axes: tuple[Axis, Axis] = two_axes(axes)
-        one = isinstance(formula, (str, Equation))
-        listed = [formula] if one else list(formula)  # type: ignore[arg-type]
+        one = not isinstance(formula, (list, tuple))
+        listed = [formula] if one else list(formula)
         equations = [e if isinstance(e, Equation) else Equation(e) for e in listed]  # type: ignore[arg-type]
         for equation in equations:
             if not isinstance(equation.formula, str):
@@ -117,7 +117,7 @@ class Constraint:
         self.parameters: dict[str, Any] = {name: _parameter(name, value) for name, value in parameters.items()}
         self._is_single = one
         if fields is None:
-            grid = grid_json(self.axes, (8, 8))
+            grid = sketch_json(self.axes)
             found = [name for e in equations for name in _core.names(e.formula, grid)]
             fields = [name for name in dict.fromkeys(found) if name not in self.parameters]
         self.fields: tuple[str, ...] = tuple(fields)
@@ -133,7 +133,9 @@ class Constraint:
         config |= {"stencils": dict(stencils)} if stencils else {}
         self._config = config
         self._core = _core.Constraint(json.dumps(config))
-        self._core.check(grid_json(self.axes, (8, 8)))
+        # An array from a file fits the grid of the fields, which is known when they come.
+        if not any(isinstance(value, Mapping) and "file" in value for value in self.parameters.values()):
+            self._core.check(sketch_json(self.axes))
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str], axes: Axes | None = None) -> Constraint:

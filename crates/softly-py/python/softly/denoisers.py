@@ -92,12 +92,13 @@ class Denoiser:
         return found if self._pick is None else self._pick(found)
 
     def _at(self, x: Any, sigma: Any) -> tuple[Any, Any, Any, Any]:
-        """The coefficients as arrays of the kind of `x`: three `[N, 1, 1, 1]` and one `[N]`."""
+        """The coefficients as arrays of the kind of `x`: a, b and c `[N, 1, 1, 1]`, and τ `[N]`, which NumPy's networks
+        get in double precision."""
         levels = [float(s) for s in sigma]
         table = np.array([self.coefficients(s) for s in levels], dtype=np.float64)
-        columns = [_like(x, table[:, k]) for k in range(4)]
         shape = (-1,) + (1,) * (x.ndim - 1)
-        return columns[0].reshape(shape), columns[1].reshape(shape), columns[2].reshape(shape), columns[3]
+        a, b, c = (_like(x, table[:, k]).reshape(shape) for k in range(3))
+        return a, b, c, table[:, 3].copy() if isinstance(x, np.ndarray) else _like(x, table[:, 3])
 
 
 class _Plain(Denoiser):

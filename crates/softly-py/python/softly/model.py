@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,9 @@ from .progress import display
 from .settings import as_settings
 
 Floats = npt.NDArray[np.float32]
+
+#: What was measured: tables of sensors, and arrays by field or formula.
+Observed = Union[str, "os.PathLike[str]", Mapping[str, Array], Sequence[Union[str, "os.PathLike[str]", Mapping[str, Array]]]]
 
 #: Numbers that one call may draw: 8 GB of them while they are made.
 MOST_NUMBERS = 1 << 30
@@ -241,6 +244,10 @@ class Model:
         first: int = 0,
         steps: int | None = None,
         compliance: float | str | None = None,
+        observe: Observed | None = None,
+        noise: float | str | Mapping[str, float | str] | None = None,
+        conditioning: str | None = None,
+        data: Dataset | None = None,
         batch: int = 64,
         progress: bool = True,
         **settings: object,
@@ -249,6 +256,13 @@ class Model:
 
         `compliance` turns the soft constraint down (0) or up ("full"); other settings of the sampler are written as in
         `sampler={"solver": "heun"}` or `sampler__rho=5`.
+
+        `observe` draws samples given measurements: a table of sensors (a path), a dictionary from fields or formulas
+        to arrays `[H, W]` with NaN where nothing is known, or a list of these. `noise` is the standard deviation of
+        readings that do not say their own: `{"p": 0.01}` in the field's units, `{"p": "1%"}` of its deviation in the
+        training data, or `"1%"` for all. `conditioning` names another method than "kalman". With arrays
+        `[M, H, W]`, or a table of M samples, the result is `[M, n, H, W]`. The denoiser's errors are measured on the
+        training data, from `data` if these were arrays in memory.
         """
         for name, number, least in (("n", n, 1), ("seed", seed, 0), ("first", first, 0), ("batch", batch, 1)):
             if not isinstance(number, (int, np.integer)) or isinstance(number, bool) or number < least:
@@ -258,8 +272,19 @@ class Model:
             hint = "draw them in parts with first="
             raise Error(f"n: expected at most {most} samples of this model at a time, found {n}\nhint: {hint}")
         words = _settings(settings, compliance) + ([] if steps is None else [f"sampler.steps={steps}"])
+        which = int(n), int(first), int(seed)
+        if observe is not None:
+            given = _sources(observe), which, int(batch), _levels(noise), conditioning, words
+            with display(progress, "sample-steps") as shown:
+                cases, flat = self._core.posterior(*given, None if data is None else data._data(), shown)
+            shape = (int(n),) if cases == 1 else (cases, int(n))
+            values = flat.reshape(*shape, *self.shape)
+            return {name: values[..., channel, :, :] for channel, name in enumerate(self.fields)}
+        for name, value in (("noise", noise), ("conditioning", conditioning), ("data", data)):
+            if value is not None:
+                raise Error(f"{name}: goes with observe=, and nothing is observed")
         with display(progress, "sample-steps") as shown:
-            flat = self._core.sample((int(n), int(first), int(seed)), int(batch), words, shown)
+            flat = self._core.sample(which, int(batch), words, shown)
         values = flat.reshape(int(n), *self.shape)
         return {name: values[:, channel] for channel, name in enumerate(self.fields)}
 
@@ -349,6 +374,29 @@ class Model:
             bad = float(levels[~(np.isfinite(levels) & (levels > 0))][0])
             raise Error(f"sigma: expected positive numbers, found {bad}")
         return fields, np.ascontiguousarray(levels)
+
+
+def _sources(observe: Observed) -> list[tuple[str, npt.NDArray[np.float64] | None]]:
+    """Measurements as the core reads them: the path of a table, or a quantity with its array."""
+    listed = [observe] if isinstance(observe, (str, os.PathLike, Mapping)) else list(observe)
+    found: list[tuple[str, npt.NDArray[np.float64] | None]] = []
+    for source in listed:
+        if isinstance(source, (str, os.PathLike)):
+            found.append((os.fspath(source), None))
+        elif isinstance(source, Mapping):
+            found += [(name, doubles(numbers(f"observe[{name!r}]", array))) for name, array in source.items()]
+        else:
+            raise Error(f"observe: expected a path or a dictionary of arrays, found {type(source).__name__}")
+    return found
+
+
+def _levels(noise: float | str | Mapping[str, float | str] | None) -> list[str]:
+    """Noise as the program writes it."""
+    if noise is None:
+        return []
+    if isinstance(noise, Mapping):
+        return [f"{name}={level}" for name, level in noise.items()]
+    return [str(noise)]
 
 
 def _settings(settings: Mapping[str, object], compliance: float | str | None) -> list[str]:

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use softly_pde::audit::{Claim, Equation};
 use softly_pde::derivative::Scheme;
 use softly_pde::formula::{self, Parameter, Symbols};
@@ -48,13 +50,38 @@ fn default_norm() -> Norm {
 }
 
 /// One residual formula on the whole grid, or several.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Residuals {
     /// A formula.
     One(String),
     /// Formulas with regions.
     Many(Vec<ResidualConfig>),
+}
+
+/// Text is a formula, a list is of tables; what is wrong in a table is said of that table.
+impl<'de> Deserialize<'de> for Residuals {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = Residuals;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a formula in quotes, or a list of tables with `formula` and `region`")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, formula: &str) -> std::result::Result<Residuals, E> {
+                Ok(Residuals::One(formula.into()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> std::result::Result<Residuals, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Residuals::Many)
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
 }
 
 /// A residual formula and where it holds.

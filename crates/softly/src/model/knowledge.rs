@@ -13,6 +13,7 @@ use crate::files::make_folder;
 use crate::job::Job;
 use crate::model::tensor_file::TensorFile;
 use crate::model::trained::Trained;
+use crate::nn::backbone::BackboneConfig;
 use crate::observe::conditioning::{Knowledge, Needs};
 use crate::observe::errors::{Errors, LevelErrors, Misfit};
 use crate::observe::kriging::Moments;
@@ -29,21 +30,29 @@ impl Trained {
     }
 
     fn errors(&self, dataset: &Dataset, job: &Job<'_>) -> Result<Errors> {
+        if matches!(self.blueprint.config.denoiser.backbone, BackboneConfig::External(_)) {
+            // A function outside may be another one tomorrow.
+            return self.measure_errors(dataset, job);
+        }
         let file = self.errors_file(dataset)?;
         let shape = self.model.shape;
         if let Some(levels) = file.exists().then(|| read(&file, shape.iter().product())).and_then(Result::ok) {
             return Ok(Errors::new(levels, shape, self.model.sigma_data));
         }
-        job.reporter.note("measuring the denoiser's errors on training data, once");
-        job.reporter.begin(Errors::units_of_work(dataset), 0);
-        let (units, constraint) = (&self.blueprint.data.units, self.model.constraint.as_deref());
-        let errors = Errors::measure(&self.model, constraint, dataset, units, self.model.sigma_data, job)?;
+        let errors = self.measure_errors(dataset, job)?;
         if let Err(error) = write(&file, &errors) {
             job.reporter.note(&format!("measured errors are not kept: {error}"));
         }
         // As a second command finds them: in single precision.
         Ok(read(&file, shape.iter().product())
             .map_or(errors, |levels| Errors::new(levels, shape, self.model.sigma_data)))
+    }
+
+    fn measure_errors(&self, dataset: &Dataset, job: &Job<'_>) -> Result<Errors> {
+        job.reporter.note("measuring the denoiser's errors on training data, once");
+        job.reporter.begin(Errors::units_of_work(dataset), 0);
+        let (units, constraint) = (&self.blueprint.data.units, self.model.constraint.as_deref());
+        Errors::measure(&self.model, constraint, dataset, units, self.model.sigma_data, job)
     }
 
     /// Where errors are kept: in the run's folder, or beside a lone snapshot.

@@ -30,6 +30,13 @@ pub struct Posterior {
     pub seconds: f64,
 }
 
+/// `settings` under which samples are conditioned by `method`. Settings of a method that is not named are of the default one.
+pub fn conditioned(method: Option<&str>, settings: Vec<String>) -> Vec<String> {
+    let unnamed = settings.iter().any(|setting| setting.trim_start().starts_with("conditioning."));
+    let name = method.or(unnamed.then_some("kalman"));
+    name.map(|name| format!("conditioning={{ kind = \"{name}\" }}")).into_iter().chain(settings).collect()
+}
+
 impl Trained {
     /// The data that measurements of this model are of.
     pub fn measured(&self) -> Measured<'_> {
@@ -58,6 +65,11 @@ impl Trained {
             return Err(Error::input(self.path.display(), problem).hint(
                 "train without `noise.field`, or guide by observed nodes: `sampler.guidance` of the kind `fundps`",
             ));
+        }
+        if self.blueprint.config.sampler.guidance.is_some() {
+            let problem = "the run has guidance by its constraint, which does not go with measurements";
+            return Err(Error::input("sampler.guidance", problem)
+                .hint("set a weight of the equation instead: conditioning.equation"));
         }
         let start = Instant::now();
         let calls = Counts::default();

@@ -51,6 +51,21 @@ pub fn snapshot_file(path: &Path) -> Result<PathBuf> {
 }
 
 impl Trained {
+    /// The data that the model was trained on, which must not have been replaced since.
+    pub fn own_data(&self) -> Result<Dataset> {
+        let data = Dataset::from_config(&self.blueprint.config.data)?;
+        let before = &self.blueprint.data.hash;
+        match &self.blueprint.config.data.path {
+            // Generated data are made anew; a folder may hold other data by now.
+            Some(path) if !before.is_empty() && *before != data.hash() => {
+                let problem = format!("the run was trained on other data than this folder holds now ({before})");
+                Err(Error::input(path.display(), problem)
+                    .hint(format!("to measure on these data say so: --data {}", path.display())))
+            }
+            _ => Ok(data),
+        }
+    }
+
     /// Loads a snapshot file, or the snapshot of a run folder.
     pub fn load(path: &Path, device: &Device) -> Result<Self> {
         Self::load_with(path, &[], device)

@@ -27,27 +27,34 @@ pub struct Reading {
 /// Readings by case; a single case holds for every sample.
 pub type Cases = Vec<Vec<Reading>>;
 
-/// Reads what `--observe` names: tables, and `NAME=array.npy`. Several of them are of the same cases; a file without cases of its own
-/// holds for all.
+/// Reads what `--observe` names: tables, and `NAME=array.npy`.
 pub fn read(sources: &[String], grid: &Grid) -> Result<Cases> {
     let files = sources.iter().map(|source| match array_of(source) {
-        Some((quantity, path)) => read_array(quantity, &path, grid),
-        None => read_table(Path::new(source), grid),
+        Some((quantity, path)) => {
+            let array = npy::read(&path)?;
+            Ok((source.clone(), of_array(quantity, &path.display().to_string(), &array.shape, &array.values, grid)?))
+        }
+        None => Ok((source.clone(), read_table(Path::new(source), grid)?)),
     });
-    let files = files.collect::<Result<Vec<Cases>>>()?;
-    let count = files.iter().map(Vec::len).max().unwrap_or(0);
-    if let Some(at) = files.iter().position(|cases| cases.len() != 1 && cases.len() != count) {
-        let problem = format!("expected readings of {count} samples, as in the other files, found {}", files[at].len());
-        return Err(Error::input(&sources[at], problem));
+    together(files.collect::<Result<_>>()?)
+}
+
+/// The readings of several sources, each with its name. They are of the same cases; a source without cases of its own holds for all.
+pub fn together(sources: Vec<(String, Cases)>) -> Result<Cases> {
+    let count = sources.iter().map(|(_, cases)| cases.len()).max().unwrap_or(0);
+    if let Some((name, cases)) = sources.iter().find(|(_, cases)| cases.len() != 1 && cases.len() != count) {
+        let problem = format!("expected readings of {count} samples, as in the other files, found {}", cases.len());
+        return Err(Error::input(name, problem));
     }
-    let cases: Cases =
-        (0..count).map(|i| files.iter().flat_map(|f| f[if f.len() == 1 { 0 } else { i }].clone()).collect()).collect();
+    let case = |i: usize| sources.iter().flat_map(move |(_, f)| f[if f.len() == 1 { 0 } else { i }].clone()).collect();
+    let cases: Cases = (0..count).map(case).collect();
     if let Some(empty) = cases.iter().position(Vec::is_empty) {
+        let names: Vec<&str> = sources.iter().map(|(name, _)| name.as_str()).collect();
         let problem = format!("expected at least one measurement, found none for sample {empty}: all values are NaN");
-        return Err(Error::input(sources.join(", "), problem).hint("leave such samples out"));
+        return Err(Error::input(names.join(", "), problem).hint("leave such samples out"));
     }
     if cases.is_empty() {
-        return Err(Error::input("--observe", "expected at least one file of measurements, found none"));
+        return Err(Error::input("observe", "expected at least one file of measurements, found none"));
     }
     Ok(cases)
 }
@@ -58,31 +65,30 @@ fn array_of(source: &str) -> Option<(&str, PathBuf)> {
     Path::new(path).extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")).then(|| (quantity.trim(), path.into()))
 }
 
-/// The numbers of an array `[H, W]`, one case, or `[N, H, W]`, where they are not NaN.
-fn read_array(quantity: &str, path: &Path, grid: &Grid) -> Result<Cases> {
-    let array = npy::read(path)?;
+/// The numbers of an array `[H, W]`, one case, or `[N, H, W]`, where they are not NaN; `location` names it in errors.
+pub fn of_array(quantity: &str, location: &str, shape: &[usize], values: &[f64], grid: &Grid) -> Result<Cases> {
     let (rows, cols) = (grid.rows(), grid.cols());
-    if !(2..=3).contains(&array.shape.len()) || !array.shape.ends_with(&[rows, cols]) || array.shape.contains(&0) {
-        let problem = format!("expected the shape [{rows}, {cols}] or [N, {rows}, {cols}], found {:?}", array.shape);
-        return Err(Error::input(path.display(), problem).hint("NaN stands where nothing was measured"));
+    if !(2..=3).contains(&shape.len()) || !shape.ends_with(&[rows, cols]) || shape.contains(&0) {
+        let problem = format!("expected the shape [{rows}, {cols}] or [N, {rows}, {cols}], found {shape:?}");
+        return Err(Error::input(location, problem).hint("NaN stands where nothing was measured"));
     }
     let reading = |sample: usize, (node, &value): (usize, &f64)| {
         let (i, j) = (node / cols, node % cols);
         if value.is_infinite() {
             let problem = format!("expected numbers, or NaN where nothing is known; found {value} at [{i}, {j}]");
-            return Some(Err(Error::input(path.display(), problem)));
+            return Some(Err(Error::input(location, problem)));
         }
         let place = grid.axes.iter().zip([i, j]).map(|(axis, i)| Extent::Point(axis.coordinate(i)));
-        let source = format!("{}, sample {sample}, node [{i}, {j}]", path.display());
+        let source = format!("{location}, sample {sample}, node [{i}, {j}]");
         let reading = Reading { source, quantity: quantity.into(), place: place.collect(), value, sd: None };
         (!value.is_nan()).then_some(Ok(reading))
     };
     let case = |(sample, values): (usize, &[f64])| {
         values.iter().enumerate().filter_map(|entry| reading(sample, entry)).collect::<Result<Vec<_>>>()
     };
-    let cases: Cases = array.values.chunks_exact(rows * cols).enumerate().map(case).collect::<Result<_>>()?;
+    let cases: Cases = values.chunks_exact(rows * cols).enumerate().map(case).collect::<Result<_>>()?;
     if cases.iter().all(Vec::is_empty) {
-        return Err(Error::input(path.display(), "expected at least one number, found NaN at every node"));
+        return Err(Error::input(location, "expected at least one number, found NaN at every node"));
     }
     Ok(cases)
 }

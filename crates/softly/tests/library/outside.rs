@@ -15,12 +15,10 @@ use softly_pde::grid::Grid;
 
 use crate::common::{compiled, configured, cpu, dataset, field, new_training, normals};
 
-const SMALL: [&str; 5] = [
-    "data.count=12",
-    "data.valid=2",
+const SMALL: [&str; 4] = ["data.count=12", "data.valid=2", "train.batch=2", "train.iterations=4"];
+const BACKBONES: [&str; 2] = [
     "denoiser.backbone={kind='mlp', hidden=8}",
-    "train.batch=2",
-    "train.iterations=4",
+    "denoiser.backbone={kind='unet', channels=4, multipliers=[1, 1], blocks=1, head=4}",
 ];
 const KALMAN: &str = "denoiser.scd={directions=['gradient', 'kalman'], solve_for='p', input='features'}";
 
@@ -45,8 +43,14 @@ impl Estimator for Function {
 
 #[test]
 fn a_denoiser_outside_gives_the_weights_and_samples_of_the_same_one_inside() {
-    let vanilla = new_training(&configured("darcy-demo", &SMALL)).unwrap().snapshot();
-    let config = configured("darcy-demo", &[&SMALL[..], &[KALMAN]].concat());
+    BACKBONES.into_iter().for_each(outside_as_inside);
+}
+
+fn outside_as_inside(backbone: &str) {
+    let mut training = new_training(&configured("darcy-demo", &[&SMALL[..], &[backbone]].concat())).unwrap();
+    (0..4).for_each(|_| drop(training.step().unwrap()));
+    let vanilla = training.snapshot();
+    let config = configured("darcy-demo", &[&SMALL[..], &[backbone, KALMAN]].concat());
     let steps = |mut training: Training| {
         for _ in 0..4 {
             training.step().unwrap();

@@ -20,28 +20,13 @@ use crate::sampling::settings_of;
 pub fn data_of(trained: &Trained, data: Option<&Path>) -> Result<Dataset> {
     let data = match data {
         Some(folder) => DatasetFolder::open(folder)?.load()?,
-        None => own_data(trained)?,
+        None => trained.own_data()?,
     };
     if data.fields != trained.blueprint.data.fields || data.grid != trained.blueprint.data.grid {
         let problem = format!("the data are {:?} on {}×{} nodes", data.fields, data.grid.rows(), data.grid.cols());
         return Err(Error::input("--data", problem).hint("use data with the model's fields and grid"));
     }
     Ok(data)
-}
-
-/// The data of the run, which must not have been replaced since.
-fn own_data(trained: &Trained) -> Result<Dataset> {
-    let data = Dataset::from_config(&trained.blueprint.config.data)?;
-    let before = &trained.blueprint.data.hash;
-    match &trained.blueprint.config.data.path {
-        // Generated data are made anew; a folder may hold other data by now.
-        Some(path) if !before.is_empty() && *before != data.hash() => {
-            let problem = format!("the run was trained on other data than this folder holds now ({before})");
-            Err(Error::input(path.display(), problem)
-                .hint(format!("to measure on these data say so: --data {}", path.display())))
-        }
-        _ => Ok(data),
-    }
 }
 
 /// Samples that are kept beside the evaluation of a run.
