@@ -45,5 +45,6 @@ pub fn run_info_of(command: String, seed: u64, device: &str) -> RunInfo {
         threads: rayon::current_num_threads(),
         status: String::new(),
         seconds: 0.0,
+        fit: Vec::new(),
     }
 }

@@ -26,6 +26,7 @@ fn info() -> RunInfo {
         threads: 1,
         status: text(""),
         seconds: 0.0,
+        fit: Vec::new(),
     }
 }
 

@@ -432,13 +432,14 @@ impl Shown<'_> {
             for found in &model.parameters {
                 let given = model.given.as_ref().and_then(|constraint| constraint.parameters.get(&found.name));
                 if let Some(ParameterConfig::Learn { learn }) = given {
-                    rows.push(interval_row(&record.name, *learn, found));
+                    rows.push(interval_row(record, *learn, found));
                 }
             }
         }
-        let header = ["run", "parameter", "given", "learned", "held-out data prefer", "95 % interval"];
+        let header =
+            ["run", "parameter", "given", "way of the fit", "learned", "held-out data prefer", "95 % interval"];
         let table = Table {
-            caption: "Numbers that were fitted to the training data; intervals are bootstraps over held-out samples."
+            caption: "Numbers that were fitted to the training data, step by step; intervals are bootstraps over held-out samples."
                 .into(),
             header: header.map(String::from).to_vec(),
             rows,
@@ -472,12 +473,14 @@ fn numbers_caption(count: usize, residuals: bool, compared: bool) -> String {
     said.join(" ")
 }
 
-fn interval_row(run: &str, given: f64, found: &ParameterInterval) -> Vec<Cell> {
+fn interval_row(record: &Record, given: f64, found: &ParameterInterval) -> Vec<Cell> {
     let range = found.interval.map_or("unbounded".into(), |[low, high]| format!("{} to {}", digits(low), digits(high)));
+    let way: Vec<String> = record.info.fit.iter().filter_map(|step| Some(digits(*step.get(&found.name)?))).collect();
     vec![
-        Cell::text(run),
+        Cell::text(&*record.name),
         Cell::text(&*found.name),
         Cell::number(digits(given)),
+        Cell::text(way.join(" → ")),
         Cell::number(digits(found.value)),
         Cell::number(found.estimate.map_or_else(String::new, digits)),
         Cell::number(range),

@@ -142,6 +142,9 @@ pub struct RunInfo {
     pub status: String,
     /// Seconds of training, over all resumptions.
     pub seconds: f64,
+    /// Numbers of the constraint that were fitted to the data, by name: at the start, and after every step of the fit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fit: Vec<BTreeMap<String, f64>>,
 }
 
 /// One line of `metrics.jsonl`: means over the steps since the last line.

@@ -14,6 +14,8 @@
 //!
 //! Nothing is learned through the denoiser: clean data know more about their equation than any estimate of them.
 
+use std::collections::BTreeMap;
+
 use burn::tensor::Tensor;
 use rayon::prelude::*;
 use softly_pde::algebra::Value;
@@ -84,11 +86,13 @@ impl<'a> ParameterFit<'a> {
         }
     }
 
-    /// Moves the parameters to θ*. A parameter that the residual does not depend on, or that does the same as those before it,
-    /// is refused by name.
-    pub fn run(&self) -> Result<()> {
+    /// Moves the parameters to θ*; gives their way there, every number by name, from the start on. A parameter that the residual
+    /// does not depend on, or that does the same as those before it, is refused by name.
+    pub fn run(&self) -> Result<Vec<BTreeMap<String, f64>>> {
         let mut values = self.values();
         let mut objective = self.objective(&values)?;
+        let present = || self.numbers().into_iter().flatten().map(|(name, value)| (name.to_string(), value)).collect();
+        let mut way = vec![present()];
         for _ in 0..STEPS {
             let change = self.change(&values)?;
             let mut factor = 1.0;
@@ -107,15 +111,16 @@ impl<'a> ParameterFit<'a> {
                 factor *= 0.5;
                 if factor < 1e-4 {
                     self.set(&values);
-                    return Ok(());
+                    return Ok(way);
                 }
             }
+            way.push(present());
             let short = |(i, change): (usize, &f64)| (factor * change).abs() <= TOLERANCE * self.size(i, values[i]);
             if change.iter().enumerate().all(short) {
                 break;
             }
         }
-        Ok(())
+        Ok(way)
     }
 
     /// The normal equations of a Gauss–Newton step at the present θ, one for every sample: columns −∂R/∂θ, target R, both

@@ -61,6 +61,8 @@ pub struct Training {
     pub optimizer: Optimizer,
     dataset: Dataset,
     device: Device,
+    /// The way of the constraint's learned numbers to where they were fitted, by name.
+    fit: Vec<BTreeMap<String, f64>>,
     order: Order,
     sums: Sums,
     /// Fingerprint of the lines of metrics so far.
@@ -198,10 +200,11 @@ impl Training {
             let problem = format!("expected 1 to {}, the size of a batch, found {shares}", train.batch);
             return Err(Error::input("train.shares", problem));
         }
+        let mut fit = Vec::new();
         if let Some(constraint) = model.constraint.as_ref().filter(|constraint| constraint.learns()) {
             let some: Vec<usize> =
                 dataset.spread(FITTED_NODES.div_ceil(dataset.grid.len()).clamp(16, FITTED)).collect();
-            ParameterFit::new(constraint, &dataset.clean(&some, &blueprint.data.units, device)).run()?;
+            fit = ParameterFit::new(constraint, &dataset.clean(&some, &blueprint.data.units, device)).run()?;
         }
         if let Some(soft) = model.softly_mut() {
             soft.measure_watched(&dataset, &blueprint.data.units, job.reporter);
@@ -215,7 +218,7 @@ impl Training {
         let optimizer = Optimizer::new(&mut model);
         let device = device.clone();
         let (order, sums, history) = (Order::default(), Sums::default(), String::new());
-        Ok(Self { blueprint, model, twins, optimizer, dataset, device, order, sums, history })
+        Ok(Self { blueprint, model, twins, optimizer, dataset, device, fit, order, sums, history })
     }
 
     /// Starts a training of the soft constraint alone, on top of the frozen denoiser of `base`; `location` names it in errors.

@@ -31,6 +31,7 @@ const LONGEST_LOSS: Duration = Duration::from_mins(1);
 /// `info` describes the run; its status and time are filled in here.
 pub fn run(mut training: Training, folder: &RunFolder, mut info: RunInfo, job: &Job<'_>) -> Result<()> {
     info.dataset_hash.clone_from(&training.blueprint.data.hash);
+    info.fit.clone_from(&training.fit);
     let total = training.blueprint.config.train.iterations;
     if is_finished(&mut training, folder)? {
         job.reporter.begin(total, total);

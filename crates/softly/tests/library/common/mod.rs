@@ -139,6 +139,7 @@ pub fn info() -> RunInfo {
         threads: 1,
         status: String::new(),
         seconds: 0.0,
+        fit: Vec::new(),
     }
 }
 
