@@ -90,8 +90,8 @@ class Constraint:
     >>> darcy = Constraint("K*laplacian(p) + dot(grad(K), grad(p)) + f", f=10.0)
     >>> darcy.fields
     ('K', 'p')
-    >>> darcy.residual(K=np.ones((5, 5)), p=np.zeros((5, 5)))[2, 2]
-    np.float64(10.0)
+    >>> float(darcy.residual(K=np.ones((5, 5)), p=np.zeros((5, 5)))[2, 2])
+    10.0
     """
 
     def __init__(
@@ -195,8 +195,8 @@ class Constraint:
         stand still.
 
         >>> square = Constraint("u^2")
-        >>> square.jvp({"u": np.ones((2, 2))}, u=np.full((2, 2), 3.0))[0, 0]
-        np.float64(6.0)
+        >>> float(square.jvp({"u": np.ones((2, 2))}, u=np.full((2, 2), 3.0))[0, 0])
+        6.0
         """
         arrays, single = fields_of(self.fields, fields)
         along = self._directions(directions, arrays[0].shape)
@@ -210,8 +210,8 @@ class Constraint:
     def vjp(self, cotangent: Array, /, **fields: Array) -> dict[str, Doubles]:
         """Jᵀ·cotangent for every field, where `cotangent` is shaped like R.
 
-        >>> Constraint("u^2").vjp(np.ones((2, 2)), u=np.full((2, 2), 3.0))["u"][0, 0]
-        np.float64(6.0)
+        >>> float(Constraint("u^2").vjp(np.ones((2, 2)), u=np.full((2, 2), 3.0))["u"][0, 0])
+        6.0
         """
         arrays, single = fields_of(self.fields, fields)
         weights = self._cotangent(cotangent, arrays[0].shape, single)
@@ -226,8 +226,8 @@ class Constraint:
     def curvature(self, cotangent: Array, directions: Mapping[str, Array], /, **fields: Array) -> dict[str, Doubles]:
         """The change of Jᵀ·cotangent as fields move along their directions: what second derivatives are made of.
 
-        >>> Constraint("u^3").curvature(np.ones((2, 2)), {"u": np.ones((2, 2))}, u=np.full((2, 2), 2.0))["u"][0, 0]
-        np.float64(12.0)
+        >>> float(Constraint("u^3").curvature(np.ones((2, 2)), {"u": np.ones((2, 2))}, u=np.full((2, 2), 2.0))["u"][0, 0])
+        12.0
         """
         arrays, single = fields_of(self.fields, fields)
         weights = self._cotangent(cotangent, arrays[0].shape, single)
@@ -243,8 +243,8 @@ class Constraint:
     def gradient(self, **fields: Array) -> dict[str, Doubles]:
         """The gradient of log l_c = −‖R‖ for every field, in the constraint's norm.
 
-        >>> Constraint("u - 1", norm="half-squares").gradient(u=np.full((2, 2), 3.0))["u"][0, 0]
-        np.float64(-2.0)
+        >>> float(Constraint("u - 1", norm="half-squares").gradient(u=np.full((2, 2), 3.0))["u"][0, 0])
+        -2.0
         """
         arrays, single = fields_of(self.fields, fields)
 
