@@ -76,8 +76,16 @@ fn six_commands_from_a_file_to_a_report() {
         let out = format!("runs/{method}");
         succeed(at, &["adapt", "runs/vanilla", "--config", "study/my.toml", "--method", method, "--out", &out]);
     }
-    succeed(at, &["report", "runs/vanilla", "runs/adapt", "--out", "page.html"]);
-    assert!(fs::read_to_string(at.join("page.html")).unwrap().contains("runs/adapt"));
+    succeed(at, &["report", "runs/vanilla", "runs/adapt", "runs/adapt-learn", "--out", "page.html"]);
+    let page = fs::read_to_string(at.join("page.html")).unwrap();
+    assert!(page.contains("runs/adapt"));
+
+    // The way of the fit from the given value on is kept with the run, and told on the page.
+    let info: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(at.join("runs/adapt-learn/run.json")).unwrap()).unwrap();
+    let fit = info["fit"].as_array().unwrap();
+    assert!(fit.len() > 1 && fit[0].as_object().unwrap().values().all(|value| value == f64::from(0.02_f32)), "{fit:?}");
+    assert!(page.contains("0.02 → "), "the way of the fit is missing");
 
     // The parameter that is learned was found.
     let config = fs::read_to_string(at.join("runs/adapt-learn/config.toml")).unwrap();
