@@ -475,7 +475,10 @@ fn numbers_caption(count: usize, residuals: bool, compared: bool) -> String {
 
 fn interval_row(record: &Record, given: f64, found: &ParameterInterval) -> Vec<Cell> {
     let range = found.interval.map_or("unbounded".into(), |[low, high]| format!("{} to {}", digits(low), digits(high)));
-    let way: Vec<String> = record.info.fit.iter().filter_map(|step| Some(digits(*step.get(&found.name)?))).collect();
+    let mut way: Vec<String> =
+        record.info.fit.iter().filter_map(|step| Some(digits(*step.get(&found.name)?))).collect();
+    // The last steps change digits that are not shown.
+    way.dedup();
     vec![
         Cell::text(&*record.name),
         Cell::text(&*found.name),
