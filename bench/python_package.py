@@ -95,7 +95,7 @@ def calls(rounds):
         count[0] += 1
         return found
 
-    settings = {"train": {"iterations": 1, "batch": 4}, "denoiser": {"scd": {"directions": ["gradient"]}}}
+    settings = {"train": {"iterations": 1, "batch": 4}, "denoiser__scd__directions": ["gradient"]}
     model = softly.adapt(denoiser=denoise, data=data, constraint=softly.Constraint("u - v"), **settings)
     x = rng.normal(size=(16, 2, 64, 64))
     found = []

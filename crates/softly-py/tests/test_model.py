@@ -28,7 +28,7 @@ def test_denoise_and_its_derivative(base, adapted, data):
     assert estimate.dtype == np.float64 and adapted.denoise(x.astype(np.float32), 0.3).dtype == np.float32
     assert (adapted.denoise(x[:1], 0.3) == estimate[:1]).all(), "a sample does not depend on its batch"
     # Directions with kinks, or with equations that hold to rounding, have no difference quotients; this one has.
-    smooth = softly.adapt(base, data, poisson(15.0), denoiser__scd__directions=["spectral"], **ADAPT)
+    smooth = softly.adapt(base, data, poisson(15.0), denoiser={"scd": {"directions": ["spectral"]}}, **ADAPT)
     e = 3e-3
     for model in (base, smooth):
         slope = (model.denoise(x + e * v, sigma) - model.denoise(x - e * v, sigma)) / (2 * e)

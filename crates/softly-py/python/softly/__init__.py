@@ -7,8 +7,8 @@
 0.0
 
 Equations are formulas (`Constraint`), data are named arrays (`Dataset`), models are trained (`train`), loaded
-(`load`) or made from
-a denoiser that you already have (`adapt`, with the conventions of `softly.denoisers`). `softly.torch` needs PyTorch.
+(`load`) or made from a denoiser that you already have (`adapt`, with the conventions of `softly.denoisers`).
+`softly.torch` needs PyTorch.
 """
 
 import os as _os

@@ -15,8 +15,7 @@ class Axis:
     """A named coordinate with points at equal distances from `first` to `last`.
 
     A periodic axis repeats itself after `last - first`. `placement` is "nodes" (points at the ends and between them)
-    or "cells"
-    (points in the centres of cells). `nodes`, the number of points, comes from the arrays.
+    or "cells" (points in the centres of cells). `nodes`, the number of points, comes from the arrays.
 
     >>> Axis("x", 0, 2, periodic=True)
     Axis(name='x', first=0.0, last=2.0, periodic=True, placement='nodes', nodes=None)

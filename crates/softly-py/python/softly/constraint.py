@@ -80,12 +80,10 @@ class Constraint:
     """An equation, or several, on fields of a grid.
 
     `formula` is zero where the equation holds: text, an `Equation`, or a list of them. `axes` names the axes of
-    arrays `[N, H, W]`,
-    rows then columns, and says where they end. Names in formulas that are neither axes nor given as parameters are
-    fields, unless
-    `fields` lists these. `stencil` is one scheme ("periodic", "one-sided-2", "mirror", …) or one per axis, `stencils`
-    one per
-    field; by default an axis says how derivatives are taken. `norm` sums residuals up for `gradient`.
+    arrays `[N, H, W]`, rows then columns, and says where they end. Names in formulas that are neither axes nor given
+    as parameters are fields, unless `fields` lists these. `stencil` is one scheme ("periodic", "one-sided-2",
+    "mirror", …) or one per axis, `stencils` one per field; by default an axis says how derivatives are taken. `norm`
+    sums residuals up for `gradient`.
 
     >>> darcy = Constraint("K*laplacian(p) + dot(grad(K), grad(p)) + f", f=10.0)
     >>> darcy.fields
@@ -177,8 +175,7 @@ class Constraint:
         """R of every sample and node, zero outside of an equation's region.
 
         Fields are `[H, W]` or `[N, H, W]`, and so is the result; a constraint that was given as a list of E equations
-        has one more
-        axis, `[E, H, W]` or `[N, E, H, W]`.
+        has one more axis, `[E, H, W]` or `[N, E, H, W]`.
 
         >>> x = np.linspace(0, 1, 4)
         >>> Constraint("dx(u) - 2").residual(u=np.outer(2 * x, np.ones(4)))[1].round(9) + 0.0

@@ -25,8 +25,8 @@ class Dataset:
     """Training and held-out samples of named fields on two axes.
 
     Made by `Dataset.from_arrays`, `Dataset.open` and `Dataset.import_`. `data["u"]` is the array `[N, H, W]` of the
-    training samples,
-    `data.held_out("u")` that of the others: float32, mapped from the file if the dataset lies in a folder.
+    training samples, `data.held_out("u")` that of the others: float32, mapped from the file if the dataset lies in a
+    folder.
     """
 
     def __init__(
@@ -50,10 +50,8 @@ class Dataset:
         """A dataset of arrays: `[N, H, W]` for a field, `[N]` for a number of every sample.
 
         `axes` names the axes, rows then columns. The last share `valid` of the samples is held out, or `valid` holds
-        arrays of their
-        own. `constants` are numbers that formulas may use by name, `equation` is the one that the samples are known
-        to obey.
-        Arrays are kept in single precision: float32 ones are not copied.
+        arrays of their own. `constants` are numbers that formulas may use by name, `equation` is the one that the
+        samples are known to obey. Arrays are kept in single precision: float32 ones are not copied.
 
         >>> data = Dataset.from_arrays(u=np.random.default_rng(0).normal(size=(10, 4, 6)), axes=("t", "x"))
         >>> data

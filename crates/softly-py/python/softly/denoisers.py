@@ -6,8 +6,7 @@ Whatever a network predicts, its denoiser is affine around it:
     D(x; σ) = a(σ) x + b(σ) F(c(σ) x, τ(σ))
 
 Every convention of this module is such a quadruple (a, b, c, τ). Networks take and return NumPy arrays, or torch
-tensors if they are
-torch modules (or wrapped in `softly.torch.function`).
+tensors if they are torch modules (or wrapped in `softly.torch.function`).
 
 >>> import numpy as np
 >>> noise = epsilon(lambda x, t: x, alphas_cumprod=np.linspace(0.99, 0.01, 100))
@@ -38,9 +37,8 @@ class Denoiser:
     """D(x; σ) = a x + b F(c x, τ) around a network F, whose coefficients depend on σ.
 
     `coefficients(sigma)` gives (a, b, c, τ) of one noise level. `vjp(x, t, cotangent)` is the product of the
-    network's transposed Jacobian
-    with a cotangent; torch modules need none. `options` are further keyword arguments of the network, and `pick`
-    takes the array out of what it returns.
+    network's transposed Jacobian with a cotangent; torch modules need none. `options` are further keyword arguments
+    of the network, and `pick` takes the array out of what it returns.
     """
 
     def __init__(
@@ -145,8 +143,7 @@ class Schedule:
     """The noise levels σ_k = √((1 − ᾱ_k)/ᾱ_k) of a DDPM: `time(sigma)` is the (fractional) step with that level.
 
     Between two levels the step is interpolated in ln σ; beyond the first and the last one it stays there. With
-    `whole` steps are
-    rounded to whole numbers, for networks that know no others.
+    `whole` steps are rounded to whole numbers, for networks that know no others.
 
     >>> Schedule([0.8, 0.5, 0.2]).time(1.0)
     1.0

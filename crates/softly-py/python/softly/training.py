@@ -38,14 +38,10 @@ def train(
     """Trains a model on `data`.
 
     `method` is "vanilla" (no equation), "scd" (the equation from the start) or another one of `preset` or of the file
-    `config`.
-    Network and schedule are sized to `budget`, the time for training and adapting together ("90s", "10m", "2h"); with
-    `None`, a
-    preset or a file these say them. `out` is the run folder: if it holds an interrupted run of the same settings,
-    that one
-    goes on. Without it nothing is left on the disk. Settings are those of the program's configuration:
-    `train={"iterations": 1000}`
-    or `train__iterations=1000`.
+    `config`. Network and schedule are sized to `budget`, the time for training and adapting together ("90s", "10m",
+    "2h"); with `None`, a preset or a file these say them. `out` is the run folder: if it holds an interrupted run of
+    the same settings, that one goes on. Without it nothing is left on the disk. Settings are those of the program's
+    configuration: `train={"iterations": 1000}` or `train__iterations=1000`.
 
     Ctrl-C ends the training after its step and leaves a checkpoint in `out`.
     """
@@ -64,7 +60,7 @@ def adapt(
     data: Dataset | None = None,
     constraint: Constraint | None = None,
     *,
-    denoiser: Denoiser | Callable[..., Any] | None = None,
+    denoiser: Denoiser | Callable[..., Any] | Mapping[str, object] | None = None,
     vjp: Callable[..., Any] | None = None,
     sigma_data: float = 0.5,
     units: Mapping[str, tuple[float, float]] | str = "std",
@@ -78,24 +74,24 @@ def adapt(
     """Puts `constraint` softly on a denoiser that is trained already and stays as it is.
 
     The denoiser is `base` (a model, its run folder, a snapshot or an EDM2 file), or `denoiser`, a function `f(x,
-    sigma)` of arrays
-    `[N, C, H, W]` and `[N]` in the order of the data's fields; `softly.denoisers` has other conventions. Torch
-    modules are called
-    with tensors on their device. The function is called on this thread, one call at a time, once for every share of
-    a batch.
+    sigma)` of arrays `[N, C, H, W]` and `[N]` in the order of the data's fields; `softly.denoisers` has other
+    conventions. Torch modules are called with tensors on their device. The function is called on this thread, one
+    call at a time, once for every share of a batch.
 
     `sigma_data` and `units` say how the denoiser's numbers come from physical ones: physical = mean + scale · number.
-    `units` is a
-    dictionary from fields to (mean, scale), "std" (mean 0 and deviation sigma_data in the training data) or "none".
-    `vjp(x, sigma,
-    cotangent)` is the denoiser's transposed Jacobian, which likelihoods need; for torch modules it is known.
+    `units` is a dictionary from fields to (mean, scale), "std" (mean 0 and deviation sigma_data in the training data)
+    or "none". `vjp(x, sigma, cotangent)` is the denoiser's transposed Jacobian, which likelihoods need; for torch
+    modules it is known.
 
     `method` is "adapt", or "adapt-learn", which also learns all parameters that are plain numbers. Other settings are
-    those of
-    the program's configuration: `train={"iterations": 1000}` or `train__iterations=1000`.
+    those of the program's configuration: `train={"iterations": 1000}` or `train__iterations=1000`; those of its table
+    `denoiser` beside a function are written `denoiser__scd__directions=["kalman"]`.
     """
     if data is None:
         raise Error("data: expected a Dataset, found none\nhint: softly.adapt(model, data, constraint)")
+    if isinstance(denoiser, Mapping):
+        # The configuration's table of this name, as `train` takes it.
+        settings, denoiser = {"denoiser": denoiser, **settings}, None
     if (base is None) == (denoiser is None):
         found = "neither" if base is None else "both"
         raise Error(f"base: expected either a model or `denoiser`, a function, found {found}")
