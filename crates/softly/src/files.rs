@@ -110,16 +110,48 @@ pub(crate) fn writer_of(name: &OsStr) -> Option<u32> {
     inner.rsplit_once('.')?.1.parse().ok()
 }
 
-/// Whether a process may still be running; only Linux tells.
+/// Whether a process may still be running; only Linux tells. One that has been killed and is on its way out, or that nobody has
+/// asked for its exit code yet, is not: its files are closed.
 fn is_running(process: u32) -> bool {
-    !Path::new("/proc/self").exists() || Path::new("/proc").join(process.to_string()).exists()
+    if !Path::new("/proc/self").exists() {
+        return true;
+    }
+    let Ok(line) = fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
+    // The name, in brackets, may hold anything; then come the state, five numbers and the flags.
+    let mut fields = line.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
+    let is_dead = matches!(fields.next(), Some("Z" | "X"));
+    let is_leaving =
+        fields.nth(5).and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|flags| flags & EXITING != 0);
+    !is_dead && !is_leaving
 }
+
+/// The flag of Linux's processes on their way out.
+const EXITING: u64 = 4;
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn leftovers_of_a_dead_process_are_removed_though_it_is_still_listed() {
+        let home = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let [theirs, ours] = [child.id(), std::process::id()].map(|id| home.path().join(format!(".x.npy.{id}.tmp")));
+        [&theirs, &ours].map(|file| fs::write(file, "half").unwrap());
+        remove_leftovers(home.path());
+        assert!(theirs.exists() && ours.exists());
+        child.kill().unwrap();
+        // Nobody waits for it yet: it stays in the list of processes.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while theirs.exists() && std::time::Instant::now() < deadline {
+            remove_leftovers(home.path());
+        }
+        assert!(Path::new("/proc").join(child.id().to_string()).exists() && !theirs.exists() && ours.exists());
+        child.wait().unwrap();
+    }
 
     #[test]
     fn a_record_is_read_as_it_was_written_and_no_flipped_bit_changes_it() {

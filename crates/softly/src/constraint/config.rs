@@ -86,7 +86,7 @@ impl<'de> Deserialize<'de> for Residuals {
 
 /// A residual formula and where it holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { formula = \"u\", region = \"border\" }")]
 pub struct ResidualConfig {
     /// The formula; zero where the equation holds.
     pub formula: String,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use softly::tensors::to_vec_f64;
 use softly::units::Units;
-use softly::{Norm, ParameterConfig, Region, ResidualConfig, Residuals, SoftConstraint};
+use softly::{ConstraintConfig, Norm, ParameterConfig, Region, ResidualConfig, Residuals, SoftConstraint};
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::{Axis, Grid};
 use softly_pde::region::End;
@@ -237,5 +237,20 @@ fn the_constraints_gradient_matches_finite_differences_under_every_norm() {
         // The field that the constraint does not name gets no push.
         let n = case.grid.len();
         assert!(gradient[n..2 * n].iter().all(|&g| g == 0.0));
+    }
+}
+
+#[test]
+fn what_is_wrong_in_a_list_of_equations_is_said() {
+    for (residual, part) in [
+        ("[{ formula = 'u', region = 'middle' }]", "`middle` is no region"),
+        ("[{ formula = 'u', regoin = 'border' }]", "unknown field `regoin`"),
+        ("[{ region = 'border' }]", "missing field `formula`"),
+        ("['u', 'dx(u)']", "a table such as"),
+        ("3", "a formula in quotes, or a list of tables"),
+    ] {
+        let text = format!("fields = ['u']\nresidual = {residual}");
+        let said = toml::from_str::<ConstraintConfig>(&text).unwrap_err().to_string();
+        assert!(said.contains(part), "{residual}: {said}");
     }
 }
