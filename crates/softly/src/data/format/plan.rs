@@ -171,6 +171,10 @@ fn correct_axes(layout: &mut Layout, options: &ImportOptions) -> Result<()> {
 
 /// The entries that frames, strides and slices take.
 fn pick(layout: &Layout, options: &ImportOptions) -> Result<Vec<Picked>> {
+    if let Some(empty) = layout.axes.iter().find(|axis| axis.nodes == 0) {
+        let problem = format!("the files hold no samples: axis {} has no entries", empty.name);
+        return Err(Error::input("data import", problem));
+    }
     let all = |axis: &AxisGuess| Picked { used: Use::Fixed, start: 0, step: 1, count: axis.nodes };
     let mut picked: Vec<Picked> = layout.axes.iter().map(all).collect();
     let position = |name: &str| layout.axes.iter().position(|a| a.name == name);

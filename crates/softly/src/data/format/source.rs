@@ -51,8 +51,7 @@ impl FileSource {
         let scalars = plan.scalars().into_iter().map(|s| (s.name, s.values)).collect();
         let notes = plan.layout.notes.clone();
         let mut source = Self { plan, axes, scalars, groups, kept: None, notes };
-        // An axis without entries leaves samples without numbers.
-        if source.count() == 0 || source.area() == 0 {
+        if source.count() == 0 {
             return Err(Error::input("data import", "the files hold no samples"));
         }
         let bytes = source.groups.iter().fold(0usize, |sum, g| sum.saturating_add(g.sample_bytes(&source.plan)));
