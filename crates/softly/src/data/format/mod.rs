@@ -73,6 +73,11 @@ pub struct ArrayInfo {
     pub chunk: Vec<usize>,
 }
 
+/// Number of values of a shape; the largest number for what no computer holds.
+fn size_of(shape: &[usize]) -> usize {
+    shape.iter().fold(1, |size, &n| size.saturating_mul(n))
+}
+
 impl ArrayInfo {
     fn new(name: impl Into<String>, shape: Vec<usize>, dtype: Type) -> Self {
         let chunk = vec![1; shape.len()];
@@ -86,7 +91,7 @@ impl ArrayInfo {
 
     /// Number of values; the largest number for what no computer holds.
     pub fn size(&self) -> usize {
-        self.shape.iter().fold(1, |size, &n| size.saturating_mul(n))
+        size_of(&self.shape)
     }
 
     /// The value of a note.

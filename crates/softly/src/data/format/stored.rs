@@ -168,9 +168,11 @@ impl Stored {
         let mut raw = vec![0; run * size];
         let mut index = vec![0; rank];
         loop {
-            let position: usize = (0..rank).map(|a| (start[a] + index[a]) * strides[a]).sum();
+            // Past the end of any file for a shape that no file holds.
+            let position =
+                (0..rank).fold(0usize, |sum, a| sum.saturating_add((start[a] + index[a]).saturating_mul(strides[a])));
             let target: usize = (0..rank).map(|a| index[a] * out_strides[a]).sum();
-            bytes.read_at(self.offset + (position * size) as u64, &mut raw)?;
+            bytes.read_at(self.offset.saturating_add(position.saturating_mul(size) as u64), &mut raw)?;
             self.number.decode(&raw, &mut out[target..], spacing);
             if !advance(&mut index, &outer, count) {
                 return Ok(());
@@ -182,11 +184,11 @@ impl Stored {
 /// Distance between neighbours along each axis.
 pub fn strides(shape: &[usize], fortran: bool) -> Vec<usize> {
     let mut strides = vec![1; shape.len()];
-    let mut step = 1;
+    let mut step = 1usize;
     for i in 0..shape.len() {
         let axis = if fortran { i } else { shape.len() - 1 - i };
         strides[axis] = step;
-        step *= shape[axis];
+        step = step.saturating_mul(shape[axis]);
     }
     strides
 }

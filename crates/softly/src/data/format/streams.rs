@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::number::Real;
 use super::stored::{Bytes, Stored};
-use super::{ArrayFile, ArrayInfo, Value, truncated};
+use super::{ArrayFile, ArrayInfo, Value, size_of, truncated};
 use crate::error::{Error, Result};
 
 /// An array of such a file: its description and, if its numbers can be read, where they are.
@@ -67,13 +67,13 @@ impl ArrayFile for Streams {
     }
 
     fn read_f32(&mut self, array: usize, start: &[usize], count: &[usize]) -> Result<Vec<f32>> {
-        let mut out = vec![0.0; count.iter().product()];
+        let mut out = vec![0.0; size_of(count)];
         self.fill(array, start, count, &mut out)?;
         Ok(out)
     }
 
     fn read_f64(&mut self, array: usize, start: &[usize], count: &[usize]) -> Result<Vec<f64>> {
-        let mut out = vec![0.0; count.iter().product()];
+        let mut out = vec![0.0; size_of(count)];
         self.fill(array, start, count, &mut out)?;
         Ok(out)
     }
