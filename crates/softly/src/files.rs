@@ -140,7 +140,9 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let [theirs, ours] = [child.id(), std::process::id()].map(|id| home.path().join(format!(".x.npy.{id}.tmp")));
-        [&theirs, &ours].into_iter().for_each(|file| fs::write(file, "half").unwrap());
+        for file in [&theirs, &ours] {
+            fs::write(file, "half").unwrap();
+        }
         remove_leftovers(home.path());
         assert!(theirs.exists() && ours.exists());
         child.kill().unwrap();

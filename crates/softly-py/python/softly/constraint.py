@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _core
 from ._core import Error
-from .arrays import PIECE, Array, Doubles, batch, doubles, fields_of, finite, is_ready, numbers
+from .arrays import PIECE, Array, Doubles, all_finite, batch, doubles, fields_of, finite, is_ready, numbers
 from .audit import Audit, Fit
 from .axes import Axes, Axis, grid_json, sketch_json, two_axes
 from .progress import display
@@ -281,7 +281,7 @@ class Constraint:
 
     @staticmethod
     def _check_result(found: Doubles) -> None:
-        if not np.isfinite(found).all():
+        if not all_finite(found):
             sample = int(np.argwhere(~np.isfinite(found))[0][0])
             hint = "the formula divides by zero or takes a root or logarithm of a negative number there"
             problem = f"expected finite residuals, found others in sample {sample}"
