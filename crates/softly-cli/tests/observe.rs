@@ -120,6 +120,11 @@ fn bad_measurements_end_with_exit_code_2() {
     refuse(at, &observe(&["nowhere.csv", "--noise", "1%"]), &["nowhere.csv"]);
     refuse(at, &observe(&["sensors.csv", "--noise", "K=0"]), &["--noise", "positive"]);
     refuse(at, &observe(&["sensors.csv", "--conditioning", "magic"]), &["magic", "kalman"]);
+    refuse(
+        at,
+        &observe(&["sensors.csv", "--noise", "K=1%", "--guidance", "0.1"]),
+        &["sampler.guidance", "measurements"],
+    );
     refuse(at, &["sample", "run", "--out", "x", "--noise", "p=1"], &["--observe"]);
     refuse(at, &["eval", "run", "--observe", "p=1000", "--noise", "1%"], &["--observe", "64 nodes"]);
     refuse(at, &["eval", "run", "--observe", "T=5", "--noise", "1%"], &["no field `T`"]);

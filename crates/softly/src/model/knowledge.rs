@@ -24,6 +24,8 @@ const FORMAT: u32 = 1;
 impl Trained {
     /// All that `needs` asks for; the errors of the denoiser are read from a file beside it, or measured on `dataset` and written.
     pub fn knowledge(&self, needs: Needs, dataset: &Dataset, job: &Job<'_>) -> Result<Knowledge> {
+        // Before minutes are spent on measuring.
+        self.check_conditioning()?;
         let errors = needs.errors.then(|| self.errors(dataset, job)).transpose()?;
         let data = needs.data.then(|| Moments::of(dataset, &self.blueprint.data.units));
         Ok(Knowledge { errors, data })

@@ -50,15 +50,8 @@ impl Trained {
         }
     }
 
-    /// Draws the samples `draw` of every case by the configured method. Sample i of case c depends on (seed, c, i) alone; progress is
-    /// counted in samples × steps.
-    pub fn posterior(
-        &self,
-        cases: &[Observations],
-        knowledge: &Knowledge,
-        draw: &Draw<'_>,
-        job: &Job<'_>,
-    ) -> Result<Posterior> {
+    /// Refuses a model that cannot be given measurements.
+    pub(crate) fn check_conditioning(&self) -> Result<()> {
         if !self.blueprint.config.noise.is_white() {
             let problem =
                 "conditioning on measurements is for models of white noise, and this one's noise is a random field";
@@ -71,6 +64,19 @@ impl Trained {
             return Err(Error::input("sampler.guidance", problem)
                 .hint("set a weight of the equation instead: conditioning.equation"));
         }
+        Ok(())
+    }
+
+    /// Draws the samples `draw` of every case by the configured method. Sample i of case c depends on (seed, c, i) alone; progress is
+    /// counted in samples × steps.
+    pub fn posterior(
+        &self,
+        cases: &[Observations],
+        knowledge: &Knowledge,
+        draw: &Draw<'_>,
+        job: &Job<'_>,
+    ) -> Result<Posterior> {
+        self.check_conditioning()?;
         let start = Instant::now();
         let calls = Counts::default();
         let counted = CountedDenoiser { denoiser: &self.model, counts: &calls };

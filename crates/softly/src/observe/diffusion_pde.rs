@@ -9,11 +9,8 @@ use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::checks::within;
-use crate::error::Result;
-use crate::observe::conditioning::{Condition, Given};
-use crate::observe::guided::{self, Guide, Stage, norms};
-use crate::sampler::{Observer, Sampler};
+use crate::observe::conditioning::Given;
+use crate::observe::guided::{Guide, Stage, norms};
 
 /// Share of the steps in which sensors alone guide.
 const FIRST_STAGE: f64 = 0.8;
@@ -37,26 +34,12 @@ impl Default for DiffusionPde {
     }
 }
 
-impl Condition for DiffusionPde {
-    fn check(&self) -> Result<()> {
-        within("conditioning.scale", self.scale, 0.0..=f64::MAX, "a number ≥ 0")?;
-        within("conditioning.equation", self.equation, 0.0..=f64::MAX, "a number ≥ 0")
-    }
-
-    fn sample(
-        &self,
-        given: Given<'_>,
-        sampler: &Sampler,
-        latents: Tensor<4>,
-        _noise: &mut dyn FnMut() -> Tensor<4>,
-        observer: &mut dyn Observer,
-    ) -> Tensor<4> {
-        guided::sample(self, given, sampler, latents, observer)
-    }
-}
-
 impl Guide for DiffusionPde {
     const THROUGH_BOTH: bool = true;
+
+    fn weights(&self) -> [f64; 2] {
+        [self.scale, self.equation]
+    }
 
     fn loss(&self, given: Given<'_>, estimate: Tensor<4>, stage: Stage) -> Option<Tensor<1>> {
         let sensors = norms(given, &estimate).into_iter().reduce(|a, b| a + b)? * self.scale;

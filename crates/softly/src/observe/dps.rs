@@ -7,11 +7,8 @@ use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::checks::within;
-use crate::error::Result;
-use crate::observe::conditioning::{Condition, Given};
-use crate::observe::guided::{self, Guide, Stage, squares};
-use crate::sampler::{Observer, Sampler};
+use crate::observe::conditioning::Given;
+use crate::observe::guided::{Guide, Stage, squares};
 
 /// Diffusion posterior sampling on sensors.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -29,26 +26,12 @@ impl Default for Dps {
     }
 }
 
-impl Condition for Dps {
-    fn check(&self) -> Result<()> {
-        within("conditioning.scale", self.scale, 0.0..=f64::MAX, "a number ≥ 0")?;
-        within("conditioning.equation", self.equation, 0.0..=f64::MAX, "a number ≥ 0")
-    }
-
-    fn sample(
-        &self,
-        given: Given<'_>,
-        sampler: &Sampler,
-        latents: Tensor<4>,
-        _noise: &mut dyn FnMut() -> Tensor<4>,
-        observer: &mut dyn Observer,
-    ) -> Tensor<4> {
-        guided::sample(self, given, sampler, latents, observer)
-    }
-}
-
 impl Guide for Dps {
     const THROUGH_BOTH: bool = false;
+
+    fn weights(&self) -> [f64; 2] {
+        [self.scale, self.equation]
+    }
 
     fn loss(&self, given: Given<'_>, estimate: Tensor<4>, stage: Stage) -> Option<Tensor<1>> {
         let sum = squares(given, &estimate).into_iter().map(|(sum, _)| sum).reduce(|a, b| a + b)?;

@@ -2,7 +2,9 @@
 
 use burn::tensor::{Tensor, TensorData};
 
-use crate::observe::conditioning::Given;
+use crate::checks::within;
+use crate::error::Result;
+use crate::observe::conditioning::{Condition, Given};
 use crate::sampler::{Observer, Sampler};
 
 /// Where a sampler is.
@@ -28,12 +30,34 @@ pub(crate) trait Guide {
     /// Whether the loss is of the estimate after Heun's second network call, through both calls, or of the one at the step's start.
     const THROUGH_BOTH: bool;
 
+    /// The weights of the sensors and of the equation.
+    fn weights(&self) -> [f64; 2];
+
     /// The loss of every sample's estimate `[N, C, H, W]`, `[N]`, whose gradient pushes; `None` for no push in this step.
     fn loss(&self, given: Given<'_>, estimate: Tensor<4>, stage: Stage) -> Option<Tensor<1>>;
 }
 
+impl<G: Guide> Condition for G {
+    fn check(&self) -> Result<()> {
+        let [scale, equation] = self.weights();
+        within("conditioning.scale", scale, 0.0..=f64::MAX, "a number ≥ 0")?;
+        within("conditioning.equation", equation, 0.0..=f64::MAX, "a number ≥ 0")
+    }
+
+    fn sample(
+        &self,
+        given: Given<'_>,
+        sampler: &Sampler,
+        latents: Tensor<4>,
+        _noise: &mut dyn FnMut() -> Tensor<4>,
+        observer: &mut dyn Observer,
+    ) -> Tensor<4> {
+        guided(self, given, sampler, latents, observer)
+    }
+}
+
 /// Samples from `latents` `[N, C, H, W]` by Heun's steps with the guide's pushes.
-pub(crate) fn sample<G: Guide>(
+fn guided<G: Guide>(
     guide: &G,
     given: Given<'_>,
     sampler: &Sampler,
