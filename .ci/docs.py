@@ -21,8 +21,8 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SKIPPED = ("alias ", "cargo build", "cargo test", "cargo run --release --example", "mdbook ", "pip ", "python3 ")
-LARGE = re.compile(r"--scale[ =](cpu|paper)\b")
+SKIPPED = ("alias ", "cargo build", "cargo test", "cargo run --release --example", "mdbook ", "mpirun ", "pip ", "python3 ")
+LARGE = re.compile(r"--scale[ =](cpu|long|paper)\b")
 CARGO_RUN = re.compile(r"^cargo run --release( --quiet)? -- ")
 FENCE = re.compile(r"^```(\S*)\s*$")
 FILE_NAME = re.compile(r"^# ([\w-]+\.toml)$")

@@ -18,21 +18,20 @@ import time
 
 import numpy as np
 
-# Between even and crowded at the low end: a density that rises from 0.6 at σmax to 1.4 at σmin.
-TILTED = [0.6, 1.4]
+# Densities of levels from σmax to σmin: rising to the low end, gently and steeply; and crowding in the middle and below it.
+DENSITIES = {"tilted": [0.6, 1.4], "steep": [0.4, 1.6], "middle": [0.4, 1.0, 1.3, 1.3, 1.0]}
 REFERENCE = ("heun", "karras", 100)
 SETTINGS = [
-    ("heun", "karras", 32),
     ("heun", "karras", 12),
     ("dpm-2m", "log-uniform", 24),
-    ("dpm-2m", "log-uniform", 12),
-    ("dpm-3m", "karras", 24),
     ("dpm-3m", "log-uniform", 24),
-    ("dpm-3m", "log-uniform", 12),
     ("unipc", "log-uniform", 24),
-    ("unipc", "log-uniform", 16),
+    ("unipc", "middle", 24),
+    ("dpm-3m", "tilted", 12),
     ("unipc", "log-uniform", 12),
     ("unipc", "tilted", 12),
+    ("unipc", "steep", 12),
+    ("unipc", "middle", 12),
     ("unipc", "fitted", 12),
 ]
 COLUMNS = ["residual", "solver error", "std", "W1", "spectrum"]
@@ -50,8 +49,8 @@ def softly(args, *arguments):
 def measure(args, run, setting, settings, folder):
     """Metrics and arrays of the samples of `run` with a solver, a grid and a number of steps."""
     solver, grid, steps = setting
-    tilted = ["--set", f"sampler.density={TILTED}"] if grid == "tilted" else []
-    flags = ["--solver", solver, "--spacing", "fitted" if tilted else grid, "--steps", steps, "--count", args.count, *tilted]
+    chosen = ["--set", f"sampler.density={DENSITIES[grid]}"] if grid in DENSITIES else []
+    flags = ["--solver", solver, "--spacing", "fitted" if chosen else grid, "--steps", steps, "--count", args.count, *chosen]
     flags += [flag for text in settings for flag in ("--set", text)]
     start = time.monotonic()
     drawn = softly(args, "sample", run, *flags, "--out", folder)

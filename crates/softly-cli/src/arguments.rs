@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use softly::{Compliance, Conditioning};
 use softly_pde::darcy::Discretisation;
-use softly_studies::{Ablation, StudyScale};
+use softly_studies::{Ablation, Shard, StudyScale};
 
 /// Diffusion models of PDE solutions that know their PDE softly.
 #[derive(Debug, Parser)]
@@ -147,7 +147,13 @@ gives N cases, and `--count` samples are drawn of each.")]
         #[arg(long, value_name = "A-B", conflicts_with = "count")]
         seeds: Option<String>,
         /// Draw on the trained grid, interpolate to `--grid`, add noise of this level and denoise there.
-        #[arg(long, value_name = "SIGMA", requires = "grid", allow_negative_numbers = true)]
+        #[arg(
+            long,
+            value_name = "SIGMA",
+            requires = "grid",
+            conflicts_with = "observe",
+            allow_negative_numbers = true
+        )]
         restart: Option<f64>,
         /// Folder for the arrays, one `<field>.npy` each (and `points.npy` for points).
         #[arg(long, value_name = "DIR")]
@@ -374,7 +380,7 @@ pub struct Reproduce {
     /// The study.
     pub study: Study,
     /// How much of it.
-    #[arg(long, value_name = "demo|cpu|paper", default_value = "demo")]
+    #[arg(long, value_name = "demo|cpu|long|paper", default_value = "demo")]
     pub scale: StudyScale,
     /// Folder for everything; `runs/<study>-<scale>` by default.
     #[arg(long, value_name = "DIR")]
@@ -386,6 +392,15 @@ pub struct Reproduce {
     /// (darcy and helmholtz, one seed).
     #[arg(long = "study", value_name = "NAME", conflicts_with = "seeds")]
     pub ablation: Option<Ablation>,
+    /// Print the study's cells, the parts that can be done by themselves, and do nothing.
+    #[arg(long, conflicts_with_all = ["only", "shard"])]
+    pub list_cells: bool,
+    /// Do one cell, and the cells that it needs; the process that finishes the last one writes the table and the page.
+    #[arg(long, value_name = "CELL", conflicts_with = "shard")]
+    pub only: Option<String>,
+    /// Do the i-th of n parts of the cells, likewise. Several processes share one folder, on any machines.
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<Shard>,
     /// Where to compute.
     #[command(flatten)]
     pub compute: Compute,
@@ -402,6 +417,8 @@ pub enum Study {
     Helmholtz,
     /// Darcy flow from measurements: every method of conditioning on one denoiser.
     Inverse,
+    /// Training data with noise: parameters of three equations, fitted directly and through denoisers.
+    Noisy,
 }
 
 /// Where a configuration comes from.

@@ -6,6 +6,7 @@ use softly::error::Result;
 use softly::{Config, ConfigSource, RunInfo};
 
 use crate::arguments::Source;
+use crate::ranks;
 
 /// The words of the command line after the program's name.
 pub static WORDS: OnceLock<Vec<String>> = OnceLock::new();
@@ -42,6 +43,7 @@ pub fn run_info_of(command: String, seed: u64, device: &str) -> RunInfo {
         seed,
         dataset_hash: String::new(),
         device: if device == "cpu" { "cpu (flex)".into() } else { device.into() },
+        ranks: ranks::here().count(),
         threads: rayon::current_num_threads(),
         status: String::new(),
         seconds: 0.0,

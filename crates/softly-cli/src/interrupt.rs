@@ -7,6 +7,7 @@ use burn::tensor::Device;
 use softly::job::{Job, Reporter};
 
 use crate::progress::say;
+use crate::ranks;
 
 /// With this environment variable the end of the standard input, at the latest the death of the process at its other end, stops
 /// long work as Ctrl-C does.
@@ -36,5 +37,5 @@ pub fn catch_interrupt() {
 
 /// Long work on `device` that Ctrl-C stops and `reporter` shows.
 pub fn job<'a>(device: &'a Device, reporter: &'a dyn Reporter) -> Job<'a> {
-    Job { device, stop: &STOP, reporter }
+    Job { device, stop: &STOP, reporter, ranks: ranks::here() }
 }

@@ -6,6 +6,7 @@ mod configuration;
 mod interrupt;
 mod output;
 mod progress;
+mod ranks;
 mod sampling;
 mod trainer;
 

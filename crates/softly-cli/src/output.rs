@@ -2,11 +2,14 @@
 
 use std::io::Write;
 
+use crate::ranks;
 pub use softly::text::text_table;
 
-/// Prints a line of data on stdout; a closed pipe is not an error.
+/// Prints a line of data on stdout, on the leading rank; a closed pipe is not an error.
 pub fn print(text: &str) {
-    let _ = writeln!(std::io::stdout(), "{text}");
+    if ranks::here().leads() {
+        let _ = writeln!(std::io::stdout(), "{text}");
+    }
 }
 
 /// Prints one JSON object.

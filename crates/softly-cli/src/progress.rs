@@ -9,14 +9,18 @@ use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use softly::error::Error;
 use softly::job::Reporter;
 
+use crate::ranks;
+
 /// Prints an error with its hint.
 pub fn error(error: &Error) {
-    anstream::eprintln!("\x1b[1;31merror:\x1b[0m {error}");
+    say(&format!("\x1b[1;31merror:\x1b[0m {error}"));
 }
 
-/// Prints a line to stderr.
+/// Prints a line to stderr, on the leading rank.
 pub fn say(text: &str) {
-    anstream::eprintln!("{text}");
+    if ranks::here().leads() {
+        anstream::eprintln!("{text}");
+    }
 }
 
 /// A bar on a terminal, a status line every few seconds otherwise.
@@ -36,7 +40,7 @@ struct Plain {
 impl Bar {
     /// A bar over `total` units of `unit`.
     pub fn new(total: u64, unit: &'static str) -> Self {
-        let terminal = std::io::stderr().is_terminal();
+        let terminal = std::io::stderr().is_terminal() && ranks::here().leads();
         let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(total), target);
         let template = format!(

@@ -8,6 +8,7 @@ use softly_pde::grid::Grid;
 use crate::arguments::{Observing, Sampling};
 use crate::interrupt::job;
 use crate::progress::Bar;
+use crate::ranks;
 
 /// The settings of a command line, with those that have flags of their own; `compliance` is a dial's value.
 pub fn settings_of(sampling: &Sampling, compliance: Option<Compliance>) -> Vec<String> {
@@ -26,7 +27,7 @@ pub fn settings_of(sampling: &Sampling, compliance: Option<Compliance>) -> Vec<S
 /// The model to sample from given measurements, with the command line's settings.
 pub fn load_observing(sampling: &Sampling, observing: &Observing, device: &Device) -> Result<Trained> {
     let settings = conditioned(observing.conditioning.as_deref(), settings_of(sampling, sampling.compliance));
-    Trained::load_with(&sampling.model, &settings, device)
+    Trained::load_on(&sampling.model, &settings, sampling.grid, device)
 }
 
 /// The setting of DPS guidance.
@@ -37,6 +38,14 @@ pub fn guidance(scale: f64) -> String {
 /// The model to sample from on `device`, with the command line's settings.
 pub fn load(sampling: &Sampling, device: &Device) -> Result<Trained> {
     Trained::load_on(&sampling.model, &settings_of(sampling, sampling.compliance), sampling.grid, device)
+}
+
+/// Refuses ranks that would draw from another model than rank 0, or other samples.
+pub fn check_ranks(trained: &Trained, sampling: &Sampling) -> Result<()> {
+    let ranks = ranks::here();
+    trained.check_ranks(ranks)?;
+    let Sampling { seed, batch, .. } = sampling;
+    ranks.same("samples", &format!("{} of seed {seed} in batches of {batch}", sampling.count()))
 }
 
 /// Numbers that one command may hold in memory: 8 GB of them.

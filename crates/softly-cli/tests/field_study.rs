@@ -23,6 +23,7 @@ fn info() -> RunInfo {
         seed: 0,
         dataset_hash: text(""),
         device: text("cpu"),
+        ranks: 1,
         threads: 1,
         status: text(""),
         seconds: 0.0,

@@ -75,7 +75,9 @@ fn samples_given_sensors_are_arrays_a_record_and_a_page_and_errors_are_measured_
 
 #[test]
 fn every_method_draws_and_is_judged_next_to_kriging() {
-    for method in ["kalman", "kriging", "dps", "diffusionpde", "fundps", "mmps", "jfps", "eci", "pcfm"] {
+    for method in
+        ["kalman", "kriging", "dps", "diffusionpde", "fundps", "mmps", "jfps", "eci", "pcfm", "ppr", "pdm", "cocogen"]
+    {
         let arguments = [
             "eval",
             "run",
@@ -130,5 +132,14 @@ fn bad_measurements_end_with_exit_code_2() {
     refuse(at, &["eval", "run", "--observe", "T=5", "--noise", "1%"], &["no field `T`"]);
     refuse(at, &["eval", "run", "--observe", "p=0", "--noise", "1%"], &["at least one sensor"]);
     refuse(at, &["eval", "run", "--out", "x"], &["--out", "--observe"]);
+    // Noise that no network can show, twice at one place; a formula that leaves the numbers; options that measurements do not go with.
+    fs::write(at.join("exact.csv"), "field,x,y,value,sd\np,0.2,0.3,0.01,1e-14\np,0.2,0.3,0.01,1e-14\n").unwrap();
+    refuse(at, &observe(&["exact.csv"]), &["exact.csv, line 2", "at least", "1e-14"]);
+    fs::write(at.join("twice.csv"), "field,x,y,value,sd,sd\np,0.2,0.3,0.01,1,1\n").unwrap();
+    refuse(at, &observe(&["twice.csv"]), &["twice.csv", "two columns `sd`"]);
+    fs::write(at.join("log.csv"), "field,x,y,value,sd\nlog(K - 100),0.2,0.3,0.01,0.1\n").unwrap();
+    refuse(at, &observe(&["log.csv", "--count", "2"]), &["NaN"]);
+    refuse(at, &observe(&["sensors.csv", "--noise", "K=1%", "--grid", "16x16"]), &["--grid", "no other"]);
+    refuse(at, &observe(&["sensors.csv", "--noise", "K=1%", "--grid", "16x16", "--restart", "1"]), &["--restart"]);
     assert!(!at.join("refused").exists());
 }

@@ -190,6 +190,7 @@ fn configurations_that_cannot_work_are_refused() {
     refuse(at, &["reproduce", "circle", "--seeds", "18446744073709551615"], &["--seeds", "1000"]);
     refuse(at, &["reproduce", "circle", "--study", "noise"], &["--study", "reproduce darcy"]);
     refuse(at, &["reproduce", "darcy", "--study", "nose"], &["nose", "noise"]);
+    refuse(at, &["reproduce", "circle", "--scale", "long"], &["--scale", "darcy and helmholtz"]);
     refuse(at, &["report", "."], &["run.json", "table.json", "hint:"]);
     refuse(at, &["report", "a", "b"], &["--out"]);
     refuse(at, &["info", "--threads", "0"], &["--threads"]);
@@ -954,4 +955,28 @@ fn an_operator_is_sampled_and_measured_on_other_grids() {
     refuse(folder, &eval, &["--data", "8×8"]);
     refuse(folder, &[&eval[..], &["--metrics", "explained"]].concat(), &["--grid", "trained on"]);
     refuse(folder, &["sample", &run(), "--grid", "4x4", "--out", "x"], &["--grid", "points"]);
+}
+
+#[test]
+#[cfg(not(feature = "mpi"))]
+fn several_processes_are_refused_without_mpi() {
+    let home = TempDir::new().unwrap();
+    let words = ["train", "--preset", "circle-demo", "--method", "scd", "--out", "run"];
+    let launchers = [
+        ["OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"],
+        ["PMI_SIZE", "PMI_RANK"],
+        ["SLURM_STEP_NUM_TASKS", "SLURM_PROCID"],
+    ];
+    for [size, rank] in launchers {
+        for (index, speaks) in [("0", true), ("1", false)] {
+            let output = softly(home.path()).env(size, "2").env(rank, index).args(words).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            assert_eq!(said.contains("2 processes were started") && said.contains("--features mpi"), speaks, "{said}");
+            assert_eq!(contents(home.path()).len(), 0);
+        }
+        // A launcher of one process changes nothing.
+        let output = softly(home.path()).env(size, "1").env(rank, "0").arg("info").output().unwrap();
+        assert!(output.status.success());
+    }
 }

@@ -12,6 +12,7 @@
 pub mod activation;
 pub mod adam;
 pub mod attention;
+pub mod axis;
 pub mod conv1x1;
 pub mod conv3x3;
 mod elementwise;

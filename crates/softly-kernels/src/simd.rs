@@ -126,6 +126,8 @@ pub(crate) const MAX_LANES: usize = 16;
 pub(crate) trait Simd: Copy + Send + Sync {
     const LANES: usize;
     type V: Copy;
+    /// A vector of half as many `f64`.
+    type Wide: Copy;
 
     fn splat(self, x: f32) -> Self::V;
     /// Reads `LANES` numbers.
@@ -147,6 +149,19 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn sqrt(self, a: Self::V) -> Self::V;
     /// `a·b + c`, fused where the processor can.
     fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    fn wide_splat(self, x: f64) -> Self::Wide;
+    /// Reads `LANES / 2` numbers.
+    ///
+    /// # Safety
+    /// As for [`Simd::read`].
+    unsafe fn wide_read(self, from: *const f64) -> Self::Wide;
+    /// Writes `LANES / 2` numbers.
+    ///
+    /// # Safety
+    /// As for [`Simd::write`].
+    unsafe fn wide_write(self, v: Self::Wide, to: *mut f64);
+    /// `a·b + c`, fused where the processor can.
+    fn wide_mul_add(self, a: Self::Wide, b: Self::Wide, c: Self::Wide) -> Self::Wide;
     /// `a` where `|b| ≤ limit`, else 0.
     fn keep_within(self, a: Self::V, b: Self::V, limit: Self::V) -> Self::V;
     /// Nearest whole number.
@@ -264,6 +279,8 @@ fn zip<const L: usize>(a: [f32; L], b: [f32; L], f: impl Fn(f32, f32) -> f32) ->
 impl<const L: usize> Simd for Portable<L> {
     const LANES: usize = L;
     type V = [f32; L];
+    /// Of which the first `L / 2` count.
+    type Wide = [f64; MAX_LANES / 2];
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
@@ -315,6 +332,34 @@ impl<const L: usize> Simd for Portable<L> {
         } else {
             std::array::from_fn(|i| a[i] * b[i] + c[i])
         }
+    }
+    #[inline(always)]
+    fn wide_splat(self, x: f64) -> Self::Wide {
+        [x; MAX_LANES / 2]
+    }
+    #[inline(always)]
+    unsafe fn wide_read(self, from: *const f64) -> Self::Wide {
+        let mut v = [0.0; MAX_LANES / 2];
+        for i in 0..L / 2 {
+            // SAFETY: promised by the caller.
+            v[i] = unsafe { *from.add(i) };
+        }
+        v
+    }
+    #[inline(always)]
+    unsafe fn wide_write(self, v: Self::Wide, to: *mut f64) {
+        for i in 0..L / 2 {
+            // SAFETY: promised by the caller.
+            unsafe { *to.add(i) = v[i] };
+        }
+    }
+    #[inline(always)]
+    fn wide_mul_add(self, a: Self::Wide, b: Self::Wide, c: Self::Wide) -> Self::Wide {
+        let mut v = c;
+        for i in 0..L / 2 {
+            v[i] += a[i] * b[i];
+        }
+        v
     }
     #[inline(always)]
     fn keep_within(self, a: Self::V, b: Self::V, limit: Self::V) -> Self::V {
@@ -393,6 +438,28 @@ unsafe fn transpose_avx2(rows: [*const f32; 8], from: usize, to: *mut f32, strid
 impl Simd for Avx2 {
     const LANES: usize = 8;
     type V = __m256;
+    type Wide = __m256d;
+
+    #[inline(always)]
+    fn wide_splat(self, x: f64) -> Self::Wide {
+        // SAFETY: a value of `Self` exists only inside functions that enable the feature.
+        unsafe { _mm256_set1_pd(x) }
+    }
+    #[inline(always)]
+    unsafe fn wide_read(self, from: *const f64) -> Self::Wide {
+        // SAFETY: as in `wide_splat`, and the caller promises that the memory is valid.
+        unsafe { _mm256_loadu_pd(from) }
+    }
+    #[inline(always)]
+    unsafe fn wide_write(self, v: Self::Wide, to: *mut f64) {
+        // SAFETY: as in `wide_splat`, and the caller promises that the memory is valid.
+        unsafe { _mm256_storeu_pd(to, v) }
+    }
+    #[inline(always)]
+    fn wide_mul_add(self, a: Self::Wide, b: Self::Wide, c: Self::Wide) -> Self::Wide {
+        // SAFETY: as in `wide_splat`.
+        unsafe { _mm256_fmadd_pd(a, b, c) }
+    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
@@ -439,6 +506,28 @@ impl Simd for Avx2 {
 impl Simd for Avx512 {
     const LANES: usize = 16;
     type V = __m512;
+    type Wide = __m512d;
+
+    #[inline(always)]
+    fn wide_splat(self, x: f64) -> Self::Wide {
+        // SAFETY: a value of `Self` exists only inside functions that enable the feature.
+        unsafe { _mm512_set1_pd(x) }
+    }
+    #[inline(always)]
+    unsafe fn wide_read(self, from: *const f64) -> Self::Wide {
+        // SAFETY: as in `wide_splat`, and the caller promises that the memory is valid.
+        unsafe { _mm512_loadu_pd(from) }
+    }
+    #[inline(always)]
+    unsafe fn wide_write(self, v: Self::Wide, to: *mut f64) {
+        // SAFETY: as in `wide_splat`, and the caller promises that the memory is valid.
+        unsafe { _mm512_storeu_pd(to, v) }
+    }
+    #[inline(always)]
+    fn wide_mul_add(self, a: Self::Wide, b: Self::Wide, c: Self::Wide) -> Self::Wide {
+        // SAFETY: as in `wide_splat`.
+        unsafe { _mm512_fmadd_pd(a, b, c) }
+    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {

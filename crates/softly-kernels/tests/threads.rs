@@ -6,6 +6,7 @@ use common::{garbage, noise};
 use softly_kernels::activation::{mp_silu, mp_silu_grad, mp_silu_scaled_grad, silu_modulate_grad};
 use softly_kernels::adam::{AdamStep, adam, ema};
 use softly_kernels::attention::{AttentionShape, attention, attention_grad};
+use softly_kernels::axis::{BothAxes, Sparse};
 use softly_kernels::conv1x1::{conv1x1, conv1x1_grad_input, conv1x1_grad_weights};
 use softly_kernels::conv3x3::{conv3x3, conv3x3_grad_input, conv3x3_grad_weights};
 use softly_kernels::matmul::{MatmulShape, matmul_tn};
@@ -50,6 +51,17 @@ fn convolutions() {
     let shape = MatmulShape { m: 200, n: 300, k: 700 };
     let (a, b) = (noise(1, 200 * 700), noise(2, 300 * 700));
     same_bits("matmul_tn", &[200 * 300], |out| matmul_tn(shape, &a, &b, &mut out[0], false));
+}
+
+#[test]
+fn matrices_along_axes() {
+    let (n, x) = (47, noise(1, 60 * 47 * 47));
+    let row = |i: usize| (i.saturating_sub(1)..n.min(i + 2)).map(|j| (j, (i + 2 * j) as f32)).collect();
+    let sparse = Sparse::new((0..n).map(row).collect());
+    let dense = BothAxes { shape: [3, n, n], left: noise(2, 3 * n * n), right: noise(3, 3 * n * n) };
+    same_bits("down", &[x.len()], |out| sparse.down(n, &x, &mut out[0]));
+    same_bits("across", &[x.len()], |out| sparse.across(&x, &mut out[0]));
+    same_bits("both axes", &[x.len()], |out| dense.apply(&x, &mut out[0]));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Gaussian vectors in many dimensions: the leading modes of a covariance, and the update by noisy linear rows.
 
 use faer::linalg::matmul::matmul;
+use faer::linalg::matmul::triangular::{BlockStructure, matmul as triangular_matmul};
 use faer::linalg::solvers::{Llt, Solve};
 use faer::{Accum, Mat, MatRef, Par, Side};
 
@@ -24,13 +25,14 @@ impl Modes {
         let scale = 1.0 / count.max(1) as f64;
         let (values, vectors) = if count < dimensions {
             // x xᵀ has the same eigenvalues as xᵀ x, and is smaller: its eigenvectors v give φ = xᵀ v / |xᵀ v|.
-            let (values, vectors) = eigen(&product(x, x.transpose(), scale));
-            (values, product(x.transpose(), vectors.as_ref(), 1.0))
+            let (values, vectors) = eigen(&gram(x, scale));
+            let (rows, kept) = (vectors.nrows(), leading(&values, most, left_out));
+            (values, product(x.transpose(), vectors.as_ref().subcols(rows - kept, kept), 1.0))
         } else {
-            eigen(&product(x.transpose(), x, scale))
+            eigen(&gram(x.transpose(), scale))
         };
         let variances = (0..dimensions).map(|j| (0..count).map(|i| x[(i, j)].powi(2)).sum::<f64>() * scale);
-        Self::leading(&values, vectors.as_ref(), variances.collect(), most, left_out)
+        Self::of_eigen(&values, vectors.as_ref(), variances.collect(), leading(&values, most, left_out))
     }
 
     /// The modes of the mean (1 − t) Σ + t Σ' of two covariances, with as many modes as are needed, likewise.
@@ -76,34 +78,43 @@ impl Modes {
         self.combined(&coefficients)
     }
 
-    /// Keeps the leading ones of ascending eigenvalues and of their vectors, which may have any length.
-    fn leading(values: &[f64], vectors: MatRef<'_, f64>, mut rest: Vec<f64>, most: usize, left_out: f64) -> Self {
-        let total: f64 = values.iter().map(|v| v.max(0.0)).sum();
+    /// The leading `count` of ascending eigenvalues; their vectors, which may have any length, are the last columns of `vectors`.
+    fn of_eigen(values: &[f64], vectors: MatRef<'_, f64>, mut rest: Vec<f64>, count: usize) -> Self {
         let dimensions = rest.len();
         let mut modes = Self { vectors: Vec::new(), values: Vec::new(), rest: Vec::new() };
-        let mut left = total;
-        for k in (0..values.len()).rev() {
-            // Below the rounding of a sum of products there is nothing but rounding.
-            if modes.len() == most || left <= left_out * total || values[k] <= 1e-14 * total {
-                break;
-            }
-            let length = (0..dimensions).map(|j| vectors[(j, k)].powi(2)).sum::<f64>().sqrt();
-            let mode: Vec<f64> = (0..dimensions).map(|j| vectors[(j, k)] / length * values[k].sqrt()).collect();
+        for k in 1..=count {
+            let (value, vector) = (values[values.len() - k], vectors.col(vectors.ncols() - k));
+            let length = (0..dimensions).map(|j| vector[j].powi(2)).sum::<f64>().sqrt();
+            let mode: Vec<f64> = (0..dimensions).map(|j| vector[j] / length * value.sqrt()).collect();
             rest.iter_mut().zip(&mode).for_each(|(rest, v)| *rest = (*rest - v * v).max(0.0));
             modes.vectors.extend(mode);
-            modes.values.push(values[k]);
-            left -= values[k];
+            modes.values.push(value);
         }
         modes.rest = rest;
         modes
     }
 }
 
+/// Number of the largest of ascending eigenvalues that hold all but the share `left_out` of their sum, at most `most`.
+fn leading(values: &[f64], most: usize, left_out: f64) -> usize {
+    let total: f64 = values.iter().map(|v| v.max(0.0)).sum();
+    let (mut count, mut left) = (0, total);
+    // Below the rounding of a sum of products there is nothing but rounding.
+    for value in values.iter().rev().take_while(|value| **value > 1e-14 * total).take(most) {
+        if left <= left_out * total {
+            break;
+        }
+        left -= value;
+        count += 1;
+    }
+    count
+}
+
 /// Standard normal coefficients a `[L]` given r = A a + noise of variance 1, for rows A `[M, L]`. Their mean is
 /// Aᵀ(A Aᵀ + I)⁻¹ r = (I + Aᵀ A)⁻¹ Aᵀ r, whichever system is smaller.
 pub struct Update<'a> {
     rows: MatRef<'a, f64>,
-    factor: Llt<f64>,
+    factor: Covariance,
 }
 
 impl<'a> Update<'a> {
@@ -111,36 +122,21 @@ impl<'a> Update<'a> {
     pub fn new(columns: &'a [f64], modes: usize) -> Self {
         let count = columns.len() / modes.max(1);
         let rows = MatRef::from_column_major_slice(columns, count, modes);
-        let mut system =
-            if count <= modes { product(rows, rows.transpose(), 1.0) } else { product(rows.transpose(), rows, 1.0) };
+        let mut system = if count <= modes { gram(rows, 1.0) } else { gram(rows.transpose(), 1.0) };
         for i in 0..system.nrows() {
             system[(i, i)] += 1.0;
         }
-        let factor = system.llt(Side::Lower).expect("a Gram matrix plus one is positive");
-        Self { rows, factor }
+        Self { rows, factor: Covariance(system.llt(Side::Lower).ok()) }
     }
 
     /// The mean coefficients `[modes]` for `right` r `[M]`.
     pub fn mean(&self, right: &[f64]) -> Vec<f64> {
-        let right = MatRef::from_column_major_slice(right, right.len(), 1);
         let a = self.rows;
-        let mean = if a.nrows() <= a.ncols() {
-            product(a.transpose(), self.factor.solve(right).as_ref(), 1.0)
-        } else {
-            self.factor.solve(product(a.transpose(), right, 1.0))
+        let along = |right: &[f64]| -> Vec<f64> {
+            let along = product(a.transpose(), MatRef::from_column_major_slice(right, right.len(), 1), 1.0);
+            along.col_as_slice(0).to_vec()
         };
-        (0..mean.nrows()).map(|i| mean[(i, 0)]).collect()
-    }
-
-    /// The matrix of [`Self::mean`], transposed: `[M, modes]`, row-major.
-    pub fn gain(&self) -> Vec<f64> {
-        let a = self.rows;
-        let gain = if a.nrows() <= a.ncols() {
-            self.factor.solve(a)
-        } else {
-            self.factor.solve(a.transpose()).transpose().to_owned()
-        };
-        (0..gain.nrows() * gain.ncols()).map(|k| gain[(k / gain.ncols(), k % gain.ncols())]).collect()
+        if a.nrows() <= a.ncols() { along(&self.factor.solve(right)) } else { self.factor.solve(&along(right)) }
     }
 }
 
@@ -151,8 +147,7 @@ pub fn inflated_means(columns: &[f64], modes: usize, right: &[f64], inflations: 
     let rows = MatRef::from_column_major_slice(columns, count, modes);
     let right = MatRef::from_column_major_slice(right, count, 1);
     let small = count <= modes;
-    let (values, vectors) =
-        eigen(&if small { product(rows, rows.transpose(), 1.0) } else { product(rows.transpose(), rows, 1.0) });
+    let (values, vectors) = eigen(&if small { gram(rows, 1.0) } else { gram(rows.transpose(), 1.0) });
     // With A Aᵀ = Q Λ Qᵀ the mean is Aᵀ Q (Λ + v)⁻¹ Qᵀ r; with Aᵀ A = Q Λ Qᵀ it is Q (Λ + v)⁻¹ Qᵀ Aᵀ r.
     let seen = if small { right.to_owned() } else { product(rows.transpose(), right, 1.0) };
     let along = product(vectors.transpose(), seen.as_ref(), 1.0);
@@ -165,6 +160,36 @@ pub fn inflated_means(columns: &[f64], modes: usize, right: &[f64], inflations: 
     inflations.iter().map(mean).collect()
 }
 
+/// A positive definite matrix S, factorised. A matrix that is not positive definite, as with entries that are no numbers, solves to NaN.
+pub struct Covariance(Option<Llt<f64>>);
+
+impl Covariance {
+    /// Of the symmetric `matrix` `[size, size]`.
+    pub fn new(matrix: &[f64], size: usize) -> Self {
+        Self(MatRef::from_row_major_slice(matrix, size, size).llt(Side::Lower).ok())
+    }
+
+    /// S = A Aᵀ + `rest` + 1 for `columns` Aᵀ `[modes, size]` and a symmetric `rest` `[size, size]`, row-major.
+    pub fn of_rows(columns: &[f64], rest: &[f64], size: usize) -> Self {
+        let rows = MatRef::from_column_major_slice(columns, size, columns.len() / size.max(1));
+        let mut matrix = gram(rows, 1.0);
+        for i in 0..size {
+            (0..=i).for_each(|j| matrix[(i, j)] += rest[i * size + j]);
+            matrix[(i, i)] += 1.0;
+        }
+        Self(matrix.llt(Side::Lower).ok())
+    }
+
+    /// S⁻¹ X for X `[size, any]`, row-major, of the same shape.
+    pub fn solve(&self, right: &[f64]) -> Vec<f64> {
+        let Some(factor) = &self.0 else { return vec![f64::NAN; right.len()] };
+        let size = factor.L().nrows();
+        let columns = right.len() / size.max(1);
+        let solved = factor.solve(MatRef::from_row_major_slice(right, size, columns));
+        (0..right.len()).map(|k| solved[(k / columns, k % columns)]).collect()
+    }
+}
+
 /// scale · a b.
 fn product(a: MatRef<'_, f64>, b: MatRef<'_, f64>, scale: f64) -> Mat<f64> {
     let mut result = Mat::zeros(a.nrows(), b.ncols());
@@ -172,7 +197,15 @@ fn product(a: MatRef<'_, f64>, b: MatRef<'_, f64>, scale: f64) -> Mat<f64> {
     result
 }
 
-/// Eigenvalues, ascending, and eigenvectors of a symmetric matrix.
+/// The lower half of scale · a aᵀ.
+fn gram(a: MatRef<'_, f64>, scale: f64) -> Mat<f64> {
+    let (mut result, whole) = (Mat::zeros(a.nrows(), a.nrows()), BlockStructure::Rectangular);
+    let (lower, into) = (BlockStructure::TriangularLower, Accum::Replace);
+    triangular_matmul(result.as_mut(), lower, into, a, whole, a.transpose(), whole, scale, Par::Seq);
+    result
+}
+
+/// Eigenvalues, ascending, and eigenvectors of a symmetric matrix, of which the lower half is looked at.
 fn eigen(matrix: &Mat<f64>) -> (Vec<f64>, Mat<f64>) {
     let found = matrix.self_adjoint_eigen(Side::Lower).expect("a finite symmetric matrix has eigenvalues");
     (found.S().column_vector().iter().copied().collect(), found.U().to_owned())

@@ -66,7 +66,7 @@ impl Data {
                     serde_json::from_str(words).map_err(|e| refuse("data", e, ""))?;
                 let numbers = (fields.len() - scalars.len(), grid.len());
                 let [train, valid] = [train, valid].map(|arrays| interleaved(py, arrays, numbers));
-                let (train, valid) = (train?, valid?);
+                let (train, valid) = (train?.into(), valid?.into());
                 Ok(Dataset { fields, scalars, constants, grid, train, valid, generator: None, equation })
             }
         }

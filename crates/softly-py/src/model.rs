@@ -12,8 +12,8 @@ use softly::job::Job;
 use softly::tensors::{to_vec_f32, to_vec_f64};
 use softly::{
     Dataset, Denoiser, Directions, Draw, Estimator, Explained, FieldEval, FieldEvaluator, HeldOut, Likelihood, Noise,
-    Observations, Probes, Snapshot, Trained, conditioned, observed_array, observed_together, parameter_intervals,
-    read_observations, snapshot_file,
+    Observations, Probes, Snapshot, Split, Trained, conditioned, observed_array, observed_together,
+    parameter_intervals, read_observations, snapshot_file,
 };
 
 use crate::callable::Callable;
@@ -130,10 +130,10 @@ impl Model {
     }
 
     /// Held-out samples in the model's units, `count` at most.
-    fn held_out(&self, dataset: &Dataset, count: usize) -> Vec<f32> {
+    fn held_out(&self, dataset: &Dataset, count: usize) -> Result<Vec<f32>> {
         let indices: Vec<usize> = (0..dataset.valid_count().min(count)).collect();
         let units = &self.snapshot.blueprint.data.units;
-        Dataset::batch(&dataset.valid, &indices, dataset.sample_len(), dataset.grid.len(), units)
+        dataset.batch(Split::Valid, &indices, units)
     }
 
     fn shape(&self, n: usize) -> [usize; 4] {
@@ -322,7 +322,7 @@ impl Model {
         let dataset = data.dataset(py)?;
         let report = watch(py, self.callable(), progress.as_ref(), |job| {
             self.check(&dataset)?;
-            let values = self.held_out(&dataset, count);
+            let values = self.held_out(&dataset, count)?;
             let held_out =
                 HeldOut { values: &values, shape: dataset.shape(), units: &self.snapshot.blueprint.data.units };
             job.reporter.begin((held_out.count() * softly::PROGRESS_PER_SAMPLE) as u64, 0);
@@ -384,7 +384,7 @@ impl Model {
             let blueprint = &trained.blueprint;
             let directions = Directions::of(blueprint, &scd, &trained.model, &dataset, job.device)?;
             let explained = Explained { batch: BATCH, ..Explained::for_model(&blueprint.config) };
-            let values = self.held_out(&dataset, count);
+            let values = self.held_out(&dataset, count)?;
             let held_out = HeldOut { values: &values, shape: dataset.shape(), units: &blueprint.data.units };
             job.reporter.begin((held_out.count() * explained.sigmas.len()) as u64, 0);
             explained.evaluate(&trained.model, &directions, held_out, seed, job)
@@ -393,23 +393,22 @@ impl Model {
     }
 
     /// The intervals of learned numbers on `count` held-out samples, as JSON.
-    #[pyo3(signature = (data, count, seed, progress=None))]
+    #[pyo3(signature = (data, count, progress=None))]
     fn intervals(
         &self,
         py: Python<'_>,
         data: &Data,
         count: usize,
-        seed: u64,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<String> {
         let dataset = data.dataset(py)?;
         let found = watch(py, self.callable(), progress.as_ref(), |job: &Job<'_>| {
             self.check(&dataset)?;
-            let values = self.held_out(&dataset, count);
+            let values = self.held_out(&dataset, count)?;
             let held_out =
                 HeldOut { values: &values, shape: dataset.shape(), units: &self.snapshot.blueprint.data.units };
             job.reporter.begin(held_out.count() as u64, 0);
-            parameter_intervals(&self.trained.model, held_out, seed, job)
+            parameter_intervals(&self.trained.model, held_out, job)
         })?;
         Ok(crate::data::json(&found))
     }

@@ -195,7 +195,7 @@ pub fn watch<T: Send>(
     let outcome = std::thread::scope(|scope| {
         let worker = scope.spawn(|| {
             let device = Device::flex();
-            let job = Job { device: &device, stop: &stop, reporter: &tally };
+            let job = Job { stop: &stop, reporter: &tally, ..Job::silent(&device) };
             let outcome = catch_unwind(AssertUnwindSafe(|| pool.install(|| work(&job))));
             done.store(true, Ordering::Release);
             board.ring();

@@ -130,7 +130,7 @@ def test_goes_on_after_an_interrupt_to_the_same_bytes(tmp_path, data):
     script = (
         "import sys, softly, numpy as np; sys.path.insert(0, sys.argv[1]); from conftest import *\n"
         "data = softly.Dataset.from_arrays(**darcy_like(64))\n"
-        "settings = {**SHORT, 'train': {**SHORT['train'], 'iterations': 400}}\n"
+        "settings = {**SHORT, 'train': {**SHORT['train'], 'iterations': 4000}}\n"
         "softly.train(data, budget=None, out=sys.argv[2], progress=False, **settings)\n"
     )
     here = os.path.dirname(__file__)

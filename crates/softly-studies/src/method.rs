@@ -76,6 +76,8 @@ trained! {
     ScdUnit, "scd-unit";
     /// SCD with the paper's Eq. 8 as written.
     ScdPaper, "scd-paper";
+    /// The same, damped by the squared norm of the gradient in place of e^{−λσ}.
+    ScdPaperNorm, "scd-paper-norm";
     /// PIDM's regulariser.
     Pidm, "pidm";
     /// PIDM's regulariser with the published weight.

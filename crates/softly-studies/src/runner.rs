@@ -1,5 +1,6 @@
 //! Running the parts of a study side by side.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use softly::error::{Error, Result};
@@ -9,17 +10,21 @@ use softly::{Config, RunFolder};
 /// denoiser and trains the rest. It is called from several threads at once.
 pub type Trainer<'a> = dyn Fn(&Config, &RunFolder, Option<&RunFolder>, &mut dyn FnMut(u64)) -> Result<()> + Sync + 'a;
 
-/// Works off `queue` with one worker per core. A failure stops the rest after their current item.
+/// Works off `queue` with one worker per core. An item that `work` says is not done yet comes back at the end of the queue; a failure
+/// stops the rest after their current item.
 ///
 /// Each worker has a pool of one thread: workers that share a pool would steal each other's tiny kernels and wait for one
 /// another.
-pub(crate) fn side_by_side<T: Send>(queue: Vec<T>, work: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
-    let queue = Mutex::new(queue.into_iter());
+pub(crate) fn side_by_side<T: Send>(queue: Vec<T>, work: impl Fn(&T) -> Result<bool> + Sync) -> Result<()> {
+    let queue = Mutex::new(VecDeque::from(queue));
+    let queue = || queue.lock().unwrap_or_else(PoisonError::into_inner);
     let worker = || -> Result<()> {
         loop {
-            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let next = queue().pop_front();
             let Some(item) = next else { return Ok(()) };
-            work(item)?;
+            if !work(&item)? {
+                queue().push_back(item);
+            }
         }
     };
     std::thread::scope(|scope| {

@@ -16,6 +16,8 @@ pub enum StudyScale {
     Demo,
     /// Reduced grids and trainings, several seeds: for a processor.
     Cpu,
+    /// The same grids with trainings until the learning curve is flat: hours on one core each.
+    Long,
     /// As in the paper.
     Paper,
 }
@@ -24,17 +26,23 @@ impl FromStr for StudyScale {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let known = [Self::Demo, Self::Cpu, Self::Paper];
-        known.into_iter().find(|scale| scale.name() == text).ok_or_else(|| "expected demo, cpu or paper".into())
+        Self::ALL
+            .into_iter()
+            .find(|scale| scale.name() == text)
+            .ok_or_else(|| "expected demo, cpu, long or paper".into())
     }
 }
 
 impl StudyScale {
+    /// Every scale, the smallest first.
+    pub const ALL: [Self; 4] = [Self::Demo, Self::Cpu, Self::Long, Self::Paper];
+
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Demo => "demo",
             Self::Cpu => "cpu",
+            Self::Long => "long",
             Self::Paper => "paper",
         }
     }

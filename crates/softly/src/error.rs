@@ -37,6 +37,18 @@ pub enum Error {
         /// The last good checkpoint and what to change.
         hint: String,
     },
+    /// A sample came out as a number that is not finite.
+    #[error("{place}: sample {sample} came out as {value}{}", hint_line(.hint))]
+    NotFinite {
+        /// The model that drew it.
+        place: String,
+        /// Which one.
+        sample: u64,
+        /// The number.
+        value: f64,
+        /// What to do about it.
+        hint: String,
+    },
     /// A part of the work failed.
     #[error("{what} failed: {why}")]
     Failed {
@@ -44,6 +56,16 @@ pub enum Error {
         what: String,
         /// What it said.
         why: String,
+    },
+    /// A rank failed; all ranks have heard of it.
+    #[error("rank {rank}: {text}")]
+    OnRank {
+        /// Which one.
+        rank: usize,
+        /// What it said.
+        text: String,
+        /// Its exit code.
+        code: u8,
     },
     /// The user asked to stop.
     #[error("interrupted{}", hint_line(.hint))]
@@ -84,10 +106,11 @@ impl Error {
     /// The program's exit code for this error: 1 the work failed, 2 bad input, 130 interrupted.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Input { .. } => 2,
+            Self::Input { .. } | Self::NotFinite { .. } => 2,
             // A file that cannot be read is bad input; a file that cannot be written (full disk) is failed work.
             Self::Io { action, .. } => 1 + u8::from(*action == "read"),
             Self::Diverged { .. } | Self::Failed { .. } => 1,
+            Self::OnRank { code, .. } => *code,
             Self::Interrupted { .. } => 130,
         }
     }

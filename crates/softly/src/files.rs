@@ -1,9 +1,10 @@
 //! Writing files so that a crash leaves either the old one or the new one, never half of one.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{BufWriter, Write};
 use std::path::Path;
+use std::sync::LazyLock;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,7 +18,7 @@ const CHECKSUM: &str = "checksum";
 /// Writes a file under a temporary name in the same folder, syncs it and renames it.
 pub fn write_atomically(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> std::io::Result<()>) -> Result<()> {
     let name = path.file_name().map_or_else(|| "file".into(), |n| n.to_string_lossy().into_owned());
-    let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(format!(".{name}.{}-{}.tmp", std::process::id(), machine()));
     let attempt = || -> std::io::Result<()> {
         let file = File::create(&temporary)?;
         let mut buffered = BufWriter::new(&file);
@@ -80,7 +81,7 @@ pub fn make_folder(path: &Path) -> Result<()> {
 /// Removes temporary files from a folder whose processes have ended.
 pub(crate) fn remove_leftovers(path: &Path) {
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-        if writer_of(&entry.file_name()).is_some_and(|process| !is_running(process)) {
+        if writer_of(&entry.file_name()).is_some_and(|writer| !writer.is_running()) {
             // Best effort: an old file that cannot be removed does no harm.
             let _ = fs::remove_file(entry.path());
         }
@@ -104,10 +105,46 @@ pub fn is_vacant(path: &Path) -> bool {
     !fs::read_dir(path).is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| foreign(&entry))))
 }
 
+/// Makes this process the only one that holds the file `path`, until the file is dropped or the process ends, however it ends; `None`
+/// if another one holds it.
+pub fn claim(path: &Path) -> Result<Option<File>> {
+    let file = OpenOptions::new().create(true).append(true).open(path).map_err(Error::io("write", path))?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Ok(None),
+        // Not every file system has locks; there it is up to the user.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(file)),
+    }
+}
+
+/// The process that writes a temporary file.
+pub(crate) struct Writer {
+    process: u32,
+    /// Empty if it is this one.
+    machine: String,
+}
+
 /// The process that writes a file under the temporary name `name`; `None` for other names.
-pub(crate) fn writer_of(name: &OsStr) -> Option<u32> {
+pub(crate) fn writer_of(name: &OsStr) -> Option<Writer> {
     let inner = name.to_str()?.strip_prefix('.')?.strip_suffix(".tmp")?;
-    inner.rsplit_once('.')?.1.parse().ok()
+    let writer = inner.rsplit_once('.')?.1;
+    let (process, machine) = writer.split_once('-').unwrap_or((writer, ""));
+    Some(Writer { process: process.parse().ok()?, machine: machine.to_string() })
+}
+
+/// The name of this machine as temporary files have it; empty where the system does not tell.
+fn machine() -> &'static str {
+    static NAME: LazyLock<String> = LazyLock::new(|| {
+        let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        name.chars().filter(char::is_ascii_alphanumeric).collect()
+    });
+    &NAME
+}
+
+impl Writer {
+    /// Whether the process may still be running; nobody knows that of another machine's.
+    fn is_running(&self) -> bool {
+        !["", machine()].contains(&self.machine.as_str()) || is_running(self.process)
+    }
 }
 
 /// Whether a process may still be running; only Linux tells. One that has been killed and is on its way out, or that nobody has
@@ -153,6 +190,24 @@ mod tests {
         }
         assert!(Path::new("/proc").join(child.id().to_string()).exists() && !theirs.exists() && ours.exists());
         child.wait().unwrap();
+        // Another machine's process has nothing to do with ours of that number.
+        let elsewhere = home.path().join(format!(".x.npy.{}-{}elsewhere.tmp", 1 << 23, machine()));
+        let here = home.path().join(format!(".x.npy.{}-{}.tmp", 1 << 23, machine()));
+        for file in [&elsewhere, &here] {
+            fs::write(file, "half").unwrap();
+        }
+        remove_leftovers(home.path());
+        assert!(elsewhere.exists() && !here.exists());
+    }
+
+    #[test]
+    fn a_claim_is_held_by_one_until_it_is_dropped() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("cell");
+        let held = claim(&path).unwrap();
+        assert!(held.is_some() && claim(&path).unwrap().is_none());
+        drop(held);
+        assert!(claim(&path).unwrap().is_some());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Long work: where it computes, whether it should stop, and who hears of its progress.
+//! Long work: where it computes, on how many ranks, whether it should stop, and who hears of its progress.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use burn::tensor::Device;
 
 use crate::error::{Error, Result};
+use crate::ranks::{Alone, Ranks};
 
 /// A listener to the progress of long work, counted in units that take about as long as one another.
 pub trait Reporter: Sync {
@@ -37,13 +38,15 @@ pub struct Job<'a> {
     pub stop: &'a AtomicBool,
     /// Who hears of the progress.
     pub reporter: &'a dyn Reporter,
+    /// The processes that share the work.
+    pub ranks: &'static dyn Ranks,
 }
 
 impl<'a> Job<'a> {
     /// Work on `device` that nobody watches or stops.
     pub fn silent(device: &'a Device) -> Self {
         static NEVER: AtomicBool = AtomicBool::new(false);
-        Self { device, stop: &NEVER, reporter: &Silent }
+        Self { device, stop: &NEVER, reporter: &Silent, ranks: &Alone }
     }
 
     /// The same work with another listener.

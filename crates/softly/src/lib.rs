@@ -25,6 +25,7 @@ pub mod noise;
 pub mod npy;
 pub mod profile;
 pub mod random;
+pub mod ranks;
 pub mod statistics;
 pub mod tensors;
 pub mod text;
@@ -76,9 +77,11 @@ pub use nn::operator::{Operator, OperatorConfig};
 pub use nn::ops::composed;
 pub use nn::optimizer::{Adam, Ema, Optimizer, Schedule};
 pub use nn::parameter::{Parameter, Parameters, Visitor};
+pub use nn::recompute::recomputing;
 pub use nn::unet::{UNet, UNetConfig};
 pub use soft::SoftlyConstrained;
 pub use soft::gamma::Gamma;
+pub use soft::parameter_fit::{ParameterFit, denoised};
 
 // Constraints.
 pub use constraint::SoftConstraint;
@@ -101,18 +104,21 @@ pub use sampler::solver::{Solver, SolverKind, Step};
 pub use sampler::{Churn, Observer, Projection, Sampler, Target, Unobserved};
 
 // Measurements.
+pub use observe::cocogen::CoCoGen;
 pub use observe::conditioning::{Condition, Conditioning, Given, Knowledge, Needs as ConditioningNeeds};
 pub use observe::diffusion_pde::DiffusionPde;
 pub use observe::dps::Dps as SensorDps;
 pub use observe::errors::Errors;
 pub use observe::fun_dps::FunDps;
-pub use observe::kalman::{Kalman, Observed};
+pub use observe::kalman::Kalman;
 pub use observe::kriging::{Kriging, Moments as DataMoments};
 pub use observe::mmps::{Jfps, Mmps, MomentMatched};
 pub use observe::noise::Noise;
 pub use observe::observations::{Measured, Observations};
+pub use observe::observed::Observed;
+pub use observe::pdm::Pdm;
 pub use observe::place::Extent;
-pub use observe::projected::{Eci, Pcfm};
+pub use observe::projected::{Eci, Pcfm, Ppr};
 pub use observe::reading::{
     Cases, Reading, of_array as observed_array, read as read_observations, together as observed_together,
 };
@@ -139,14 +145,15 @@ pub use data::import::Imported;
 pub use data::in_memory::InMemory;
 pub use data::inspect::{DataConstraint, SplitInspection, inspect};
 pub use data::split::Split;
-pub use data::writer::{Plan, Source, generate, write};
+pub use data::values::Values;
+pub use data::writer::{Plan, Source, generate, help_generate, write};
 
 // Configurations, models and training.
 pub use config::layers::{Layers, REDUCED, is_reduced};
 pub use config::presets::{FIELDS, PRESETS};
 pub use config::reference::{reference_page, schema_text};
 pub use config::source::ConfigSource;
-pub use config::{Config, DenoiserConfig, PreconditionKind, TrainConfig};
+pub use config::{Config, DenoiserConfig, PreconditionKind, Recompute, TrainConfig};
 pub use model::Model;
 pub use model::blueprint::{Blueprint, DataSpec};
 pub use model::event_file::{EVENT_FILE, EventWriter};
@@ -170,7 +177,7 @@ pub use evaluate::metric::{METRICS, Sample, SampleMetric};
 pub use evaluate::misfit::{Misfit, misfit};
 pub use evaluate::neighbours::Nearest;
 pub use evaluate::paired::{PairedDifference, PairedRatio};
-pub use evaluate::parameter_interval::{Identification, ParameterInterval, parameter_intervals};
+pub use evaluate::parameter_interval::{Identification, ParameterInterval, intervals_of, parameter_intervals};
 pub use evaluate::point_eval::{PointEval, Truth, cloud};
 pub use evaluate::points::{Cloud, PointMetrics};
 pub use evaluate::posterior::{

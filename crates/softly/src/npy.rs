@@ -1,8 +1,9 @@
 //! `.npy` arrays of `f4` and `f8` in C order, little-endian.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use npyz::{AutoSerialize, DType, NpyHeader, TypeChar, WriterBuilder};
 
@@ -34,6 +35,8 @@ pub struct Reader {
     path: PathBuf,
     /// Bytes per number, 4 or 8.
     width: usize,
+    /// Bytes before the first number.
+    start: u64,
     input: BufReader<File>,
 }
 
@@ -76,7 +79,7 @@ impl Reader {
             let problem = format!("the file ends after {held} numbers; its header promises the shape {shape:?}");
             return Err(Error::input(&place, problem).hint("the file is truncated: copy or save it again"));
         }
-        Ok(Self { shape, path: path.to_path_buf(), width, input })
+        Ok(Self { shape, path: path.to_path_buf(), width, start, input })
     }
 
     /// Reads the next numbers, row-major.
@@ -93,6 +96,36 @@ impl Reader {
             }
         }
         Ok(())
+    }
+
+    /// The same array, read anywhere.
+    pub fn by_position(self) -> Positioned {
+        Positioned { path: self.path, width: self.width, start: self.start, file: Mutex::new(self.input.into_inner()) }
+    }
+}
+
+/// An `f4` or `f8` array that is read anywhere, as `f4`.
+#[derive(Debug)]
+pub struct Positioned {
+    path: PathBuf,
+    width: usize,
+    start: u64,
+    file: Mutex<File>,
+}
+
+impl Positioned {
+    /// `count` numbers from number `first` on, row-major.
+    pub fn read(&self, first: usize, count: usize) -> Result<Vec<f32>> {
+        let mut bytes = vec![0; count * self.width];
+        let place = SeekFrom::Start(self.start + first as u64 * self.width as u64);
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.seek(place).and_then(|_| file.read_exact(&mut bytes)).map_err(Error::io("read", &self.path))?;
+        drop(file);
+        Ok(if self.width == 4 {
+            bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+        } else {
+            bytes.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes) as f32).collect()
+        })
     }
 }
 

@@ -42,6 +42,8 @@ parts! {
     Optimiser = "optimiser";
     /// Batches, noise, gradients and weights on their way.
     Copies = "copies";
+    /// Numbers on their way to other ranks and back, and waiting for ranks that are not done.
+    Communication = "communication";
     /// Lanes that are done before the others.
     Waiting = "waiting";
     /// All else.

@@ -39,6 +39,19 @@ impl Units {
         }
         (x.clone() - row(&self.mean, &x)) / row(&self.scale, &x)
     }
+
+    /// The same for numbers `[N, C, H, W]` row-major of fields of `nodes` = H · W nodes.
+    pub fn normalised_numbers(&self, mut values: Vec<f32>, nodes: usize) -> Vec<f32> {
+        if !self.is_identity() {
+            let channels = self.mean.iter().zip(&self.scale).cycle();
+            for (field, (mean, scale)) in values.chunks_exact_mut(nodes).zip(channels) {
+                for value in field {
+                    *value = ((f64::from(*value) - mean) / scale) as f32;
+                }
+            }
+        }
+        values
+    }
 }
 
 /// One number per channel, `[1, C, 1, 1]`, of the type and device of `like`.

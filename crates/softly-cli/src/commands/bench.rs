@@ -7,14 +7,16 @@ use std::time::Instant;
 use burn::tensor::{Tensor, TensorData};
 use serde::Serialize;
 use softly::error::{Error, Result};
+use softly::job::Silent;
 use softly::profile;
 use softly::random::{Purpose, Stream};
 use softly::tensors::to_vec_f32;
-use softly::{Blueprint, Config, Dataset, Denoiser, Parameters, Sampler, Training, Unobserved, device};
+use softly::{Blueprint, Config, Dataset, Denoiser, Parameters, Sampler, Split, Training, Unobserved, Values, device};
 use softly_pde::grid::Grid;
 
 use crate::arguments::{Bench, BenchWork};
 use crate::configuration::{configuration, run_info};
+use crate::interrupt::job;
 use crate::output::{print, print_json};
 
 /// Rounds that are not counted: they find the memory that later ones reuse.
@@ -46,6 +48,7 @@ struct Measured {
     /// Share of each part of the work, all threads together; asked for by `--profile`.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<BTreeMap<&'static str, f64>>,
+    ranks: usize,
     threads: usize,
     device: String,
     version: String,
@@ -81,7 +84,7 @@ fn text(m: &Measured) -> String {
         |bytes: Option<u64>| bytes.map_or_else(|| "unknown".into(), |b| format!("{:.1} MB", b as f64 / 1e6));
     let [c, h, w] = m.shape;
     format!(
-        "{}: {} samples of {c}×{h}×{w}, {} parameters, {}, {} threads\n\
+        "{}: {} samples of {c}×{h}×{w}, {} parameters, {}, {} ranks of {} threads\n\
          time    {:.3} ms (median of {} rounds, {:.3} to {:.3})\n\
          speed   {:.1} samples/s\n\
          memory  {} at most, {} after a tenth of the rounds, {} at the end{}",
@@ -89,6 +92,7 @@ fn text(m: &Measured) -> String {
         m.batch,
         m.parameters,
         m.device,
+        m.ranks,
         m.threads,
         1e3 * m.seconds_median,
         m.rounds,
@@ -117,7 +121,7 @@ fn measure(work: BenchWork, config: &Config, rounds: usize, device: &str) -> Res
     let device = device::by_name(device)?;
     let (name, clock, parameters, shape) = match work {
         BenchWork::TrainStep => {
-            let mut training = Training::new(config, dataset, &device)?;
+            let mut training = Training::begin(config, dataset, &job(&device, &Silent))?;
             let clock = Clock::run(WARM_UP, rounds, || training.step().map(|_| ()))?;
             ("train-step", clock, training.model.count_parameters(), training.model.shape)
         }
@@ -125,8 +129,7 @@ fn measure(work: BenchWork, config: &Config, rounds: usize, device: &str) -> Res
             let blueprint = Blueprint::new(config, &dataset)?;
             let mut model = blueprint.build(&device)?;
             let indices: Vec<usize> = (0..batch).map(|i| i % dataset.train_count()).collect();
-            let (len, nodes) = (dataset.sample_len(), dataset.grid.len());
-            let x = Dataset::batch(&dataset.train, &indices, len, nodes, &blueprint.data.units);
+            let x = dataset.batch(Split::Train, &indices, &blueprint.data.units)?;
             let [c, h, w] = model.shape;
             let x: Tensor<4> = Tensor::from_data(TensorData::new(x, [batch, c, h, w]), &device);
             let sigma: Vec<f64> = (0..batch).map(|i| 0.5 + i as f64 / batch as f64).collect();
@@ -168,6 +171,7 @@ fn measure(work: BenchWork, config: &Config, rounds: usize, device: &str) -> Res
         rss_tenth_bytes: rss_tenth,
         rss_end_bytes: rss_end,
         profile: None,
+        ranks: info.ranks,
         threads: info.threads,
         device: info.device,
         version: info.version,
@@ -212,7 +216,7 @@ fn synthetic(config: &Config) -> Result<Dataset> {
     let (fields, grid) = (generator.get().fields(), generator.get().grid());
     let samples = |purpose, count: usize| {
         let field = |i: usize| plane_wave(&grid, &mut Stream::new(config.data.seed, purpose, i as u64));
-        (0..count * fields.len()).flat_map(field).collect()
+        Values::from((0..count * fields.len()).flat_map(field).collect::<Vec<f32>>())
     };
     let (train, valid) = (samples(Purpose::TrainData, SAMPLES), samples(Purpose::ValidData, 1));
     let fields = fields.into_iter().map(|f| f.name).collect();

@@ -207,7 +207,8 @@ fn of_run(export: &Export) -> Result<Samples> {
     let count = export.count as usize;
     let values = if export.data {
         let data = Dataset::from_config(&config.data)?;
-        data.valid.iter().take(count * data.sample_len()).map(|&v| f64::from(v)).collect()
+        let first = data.samples(Split::Valid, 0..count.min(data.valid_count()))?;
+        first.iter().map(|&v| f64::from(v)).collect()
     } else {
         catch_interrupt();
         let indices: Vec<u64> = (0..count as u64).collect();

@@ -21,8 +21,9 @@ use clap::CommandFactory;
 use softly::error::Result;
 use softly::{REDUCED, is_reduced};
 
-use crate::arguments::{Arguments, Command, Distance};
+use crate::arguments::{Arguments, Command, Data, Distance};
 use crate::progress::say;
+use crate::ranks;
 
 /// Runs the program.
 pub fn run(arguments: Arguments) -> Result<()> {
@@ -34,7 +35,18 @@ pub fn run(arguments: Arguments) -> Result<()> {
         say(&format!("{REDUCED} is set: trainings, data, samplers and evaluations are cut down, results mean nothing"));
     }
     // Inside the pool: handing every small kernel over to it from outside would cost more than the kernel.
-    rayon::scope(|_| dispatch(arguments.command, arguments.json))
+    rayon::scope(|_| ranks::as_rank(can_share(&arguments.command), || dispatch(arguments.command, arguments.json)))
+}
+
+/// Whether several ranks can do the work of a command together.
+fn can_share(command: &Command) -> bool {
+    match command {
+        Command::Train { .. } | Command::Adapt { .. } | Command::Bench(_) => true,
+        Command::Sample { observing, restart, .. } => observing.observe.is_empty() && restart.is_none(),
+        Command::Eval(arguments) => eval::can_share(arguments),
+        Command::Data { kind } => matches!(kind, Data::Generate { .. }),
+        _ => false,
+    }
 }
 
 fn dispatch(command: Command, json: bool) -> Result<()> {

@@ -6,7 +6,9 @@ use serde_json::json;
 use softly::error::Result;
 use softly::files::{make_folder, write_text};
 use softly::statistics::OverSamples;
-use softly::{Draw, Noise, Observations, Posterior, PosteriorJudge, Reading, Trained, device, npy, read_observations};
+use softly::{
+    Draw, Knowledge, Noise, Observations, Posterior, PosteriorJudge, Reading, Trained, device, npy, read_observations,
+};
 use softly_studies::{PosteriorView, posterior_page};
 
 use crate::arguments::{Observing, Sampling};
@@ -32,10 +34,11 @@ pub fn run(sampling: &Sampling, observing: &Observing, seeds: Option<&str>, out:
     check_amount("--count", (indices.len() * cases.len()) as u64, &trained)?;
     catch_interrupt();
     let config = &trained.blueprint.config;
-    let data = data_of(&trained, None)?;
     let bar = Bar::new((indices.len() * cases.len() * config.sampler.steps) as u64, "sample-steps");
     let job = job(&device, &bar);
-    let knowledge = trained.knowledge(config.conditioning.method().needs(), &data, &job)?;
+    let needs = config.conditioning.method().needs();
+    let knowledge =
+        if needs.data() { trained.knowledge(needs, &data_of(&trained, None)?, &job)? } else { Knowledge::default() };
     job.reporter.begin((indices.len() * cases.len() * config.sampler.steps) as u64, 0);
     let draw = Draw { seed: sampling.seed, indices: &indices, batch: sampling.batch as usize, observed: None };
     let posterior = trained.posterior(&cases, &knowledge, &draw, &job)?;

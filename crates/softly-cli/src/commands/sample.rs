@@ -10,7 +10,8 @@ use softly::{device, npy};
 use crate::arguments::Sampling;
 use crate::interrupt::catch_interrupt;
 use crate::output::{print, print_json};
-use crate::sampling::{draw, draw_refined, indices_of, load};
+use crate::ranks;
+use crate::sampling::{check_ranks, draw, draw_refined, indices_of, load};
 
 /// Draws samples into the folder `out`; on the trained grid first if they are refined from the noise level `restart`
 /// on.
@@ -18,6 +19,8 @@ pub fn run(sampling: &Sampling, seeds: Option<&str>, restart: Option<f64>, out: 
     let device = device::by_name(&sampling.compute.device)?;
     let mut trained = load(sampling, &device)?;
     let indices = indices_of(&trained, sampling.count(), seeds)?;
+    check_ranks(&trained, sampling)?;
+    ranks::here().same("samples", &format!("{seeds:?}"))?;
     catch_interrupt();
     let fitted = trained.blueprint.config.sampler.fitted_to(trained.model.target(), &device);
     trained.blueprint.config.sampler = fitted;
@@ -25,6 +28,9 @@ pub fn run(sampling: &Sampling, seeds: Option<&str>, restart: Option<f64>, out: 
         Some(sigma) => draw_refined(&trained, sigma, sampling, &indices, &device)?,
         None => draw(&trained, sampling, &indices, &device)?,
     };
+    if !ranks::here().leads() {
+        return Ok(());
+    }
     make_folder(out)?;
     let data = &trained.blueprint.data;
     let (nodes, channels) = (data.grid.len(), data.fields.len());

@@ -16,7 +16,9 @@ use crate::progress::Bar;
 /// Trains a model in the folder `out`, or goes on there.
 pub fn train(source: &Source, out: &Path, device: &str, json: bool) -> Result<()> {
     let config = configuration(source)?;
-    let training = Training::new(&config, Dataset::from_config(&config.data)?, &device::by_name(device)?)?;
+    let (compute, bar) = (device::by_name(device)?, Bar::new(0, "samples"));
+    let training = Training::begin(&config, Dataset::from_config(&config.data)?, &job(&compute, &bar))?;
+    bar.finish();
     run(training, out, device, json)
 }
 

@@ -200,12 +200,10 @@ class Model:
 
         return {name: Parameter(name, value(found)) for name, found in self._info["learned"].items()}
 
-    def intervals(
-        self, data: Dataset, *, count: int = 64, seed: int = 0, progress: bool = True
-    ) -> dict[str, Parameter]:
+    def intervals(self, data: Dataset, *, count: int = 64, progress: bool = True) -> dict[str, Parameter]:
         """Learned numbers with the 95 % interval that held-out samples of `data` leave them."""
         with display(progress, "samples") as shown:
-            found = json.loads(self._core.intervals(data._data(), count, seed, shown))
+            found = json.loads(self._core.intervals(data._data(), count, shown))
 
         def parameter(entry: Mapping[str, Any]) -> Parameter:
             ends = entry["interval"]

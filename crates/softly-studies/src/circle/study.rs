@@ -21,6 +21,7 @@ use crate::method::{Kind, Method, Trained};
 use crate::paper;
 use crate::runner::{Trainer, side_by_side};
 use crate::scale::StudyScale;
+use crate::sweep::{CellState, Selection, right_to};
 
 /// What the study consists of.
 #[derive(Debug, Clone)]
@@ -55,7 +56,9 @@ impl CircleStudy {
         let guidance = vec![0.01, 0.05, 0.2, 0.5];
         let (seed_count, curves, methods, guidance, sets) = match scale {
             StudyScale::Demo => (1, three[..2].to_vec(), vec![Vanilla, Scd, Pidm], vec![0.2], 5),
-            StudyScale::Cpu => (3, three, vec![Vanilla, Scd, ScdPaper, Pidm, PidmDdpm], guidance, 10),
+            StudyScale::Cpu | StudyScale::Long => {
+                (3, three, vec![Vanilla, Scd, ScdPaper, Pidm, PidmDdpm], guidance, 10)
+            }
             StudyScale::Paper => {
                 let methods = vec![Vanilla, Scd, ScdPaper, Pidm, PidmDdpm, VanillaTuned, ScdTuned];
                 (3, five(), methods, guidance, 20)
@@ -84,6 +87,12 @@ impl CircleStudy {
             }
         }
         cells
+    }
+
+    /// The cells in the folder `out`.
+    pub fn states(&self, out: &Path) -> Vec<CellState> {
+        let state = |cell: Cell| CellState { done: result_file(out, &cell).exists(), cell: cell.name, base: None };
+        self.cells().into_iter().map(state).collect()
     }
 
     /// Work of a cell's evaluations, in training steps.
@@ -224,8 +233,23 @@ pub fn run_circle(
     trainer: &Trainer<'_>,
     job: &Job<'_>,
 ) -> Result<StudyTable> {
+    run_circle_cells(study, out, &Selection::All, trainer, job)?;
+    let rows = study.cells().iter().map(|cell| Ok(cell_result(out, cell)?.rows)).collect::<Result<Vec<_>>>()?.concat();
+    table(study, out, info, rows)
+}
+
+/// Runs some cells of the study in `out`; finished cells are not run again, and those of other processes are waited for.
+pub fn run_circle_cells(
+    study: &CircleStudy,
+    out: &Path,
+    selection: &Selection,
+    trainer: &Trainer<'_>,
+    job: &Job<'_>,
+) -> Result<()> {
     let preset = study.preset();
-    let cells = study.cells();
+    let mut cells = study.cells();
+    let mut position = 0..;
+    cells.retain(|cell| selection.includes(position.next().unwrap_or_default(), &cell.name));
     let configs = cells.iter().map(|cell| cell.config(&preset)).collect::<Result<Vec<_>>>()?;
     study.scale.claim_folder(out, "circle")?;
     let units = |(cell, config): (&Cell, &Config)| config.train.iterations + study.eval_units(cell);
@@ -238,7 +262,11 @@ pub fn run_circle(
     // so that the cores finish together.
     let mut queue: Vec<(&Cell, &Config)> = cells.iter().zip(&configs).filter(|(cell, _)| !finished(cell)).collect();
     queue.sort_by_key(|&(cell, config)| (cell.sweep, cell.seed, std::cmp::Reverse(units((cell, config)))));
-    side_by_side(queue, |(cell, config)| {
+    side_by_side(queue, |&(cell, config)| {
+        let Some(_right) = right_to(out, &cell.name, job)? else { return Ok(false) };
+        if finished(cell) {
+            return Ok(true);
+        }
         let result = run_cell(study, cell, config, out, trainer, job)?;
         write_record(&result_file(out, cell), &result)?;
         let row = &result.rows[0];
@@ -252,10 +280,8 @@ pub fn run_circle(
             row.metrics.w1.two_sd,
             row.train_seconds + row.eval_seconds
         ));
-        Ok(())
-    })?;
-    let rows = cells.iter().map(|cell| Ok(cell_result(out, cell)?.rows)).collect::<Result<Vec<_>>>()?.concat();
-    table(study, out, info, rows)
+        Ok(true)
+    })
 }
 
 /// The table of all rows, written to `out`.

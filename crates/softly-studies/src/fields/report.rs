@@ -6,7 +6,7 @@ use softly::error::{Error, Result};
 use softly::files::write_text;
 use softly::statistics::{AtLevel, OverSamples};
 use softly::units::Units;
-use softly::{Bits, DatasetFolder, FieldComparison, FieldMetrics, METRICS, SampleMetric, SoftConstraint};
+use softly::{Bits, DatasetFolder, FieldComparison, FieldMetrics, METRICS, SampleMetric, SoftConstraint, Split};
 use softly_figures::axis::Scale;
 use softly_figures::charts::{Axes, LineChart, Point, Series, Spread};
 use softly_figures::field_grid::Quantity;
@@ -15,21 +15,22 @@ use softly_figures::svg::Colours;
 
 use crate::fields::ablation::Ablation;
 use crate::fields::figures::{
-    DATA, MethodSample, gamma_chart, misspecification_chart, path_chart, residual_histogram, sample_figure,
+    DATA, MethodSample, gamma_chart, misspecification_chart, path_chart, residual_histogram, sample_figure, series,
     spectrum_chart,
 };
-use crate::fields::study::{Claim, Equation, FieldStudy};
+use crate::fields::study::{Claim, Equation, FieldStudy, Variant};
 use crate::fields::table::{FieldTable, Row, Verdict};
 use crate::fields::targets::Target;
 use crate::method::Trained;
 use crate::paper;
 
 /// Methods of the main table, in this order; others vary a sampler.
-const MAIN: [Trained; 10] = [
+const MAIN: [Trained; 11] = [
     Trained::Vanilla,
     Trained::Scd,
     Trained::ScdUnit,
     Trained::ScdPaper,
+    Trained::ScdPaperNorm,
     Trained::Pidm,
     Trained::PidmPublished,
     Trained::PidmDdpm,
@@ -222,6 +223,7 @@ pub fn write(study: &FieldStudy, table: &FieldTable, out: &Path, path: &Path) ->
             sections.push(misspecification(study, table, &mut colours));
             sections.extend(wave_numbers(study, table, &mut colours));
             sections.extend([controls(study, table), noise_levels(study, table, &mut colours)]);
+            sections.extend(learning_curves(study, table, &mut colours));
             sections.extend(targets(study, table).map(|block| Section {
                 heading: "Targets".into(),
                 text: Vec::new(),
@@ -361,7 +363,7 @@ fn samples(study: &FieldStudy, rows: &[&Row], out: &Path) -> Result<Option<Block
     let constraint = SoftConstraint::new(truth, &data.fields, &data.grid, &Units::identity(data.fields.len()))?;
     let (length, nodes) = (data.sample_len(), data.grid.len());
     let mut names = vec![DATA.to_string()];
-    let mut samples = vec![data.valid[..length].to_vec()];
+    let mut samples = vec![data.samples(Split::Valid, 0..1)?.into_owned()];
     for row in rows {
         if let Some(kept) = row.samples(study, out)? {
             names.push(name_of(study, row));
@@ -548,6 +550,64 @@ fn controls(study: &FieldStudy, table: &FieldTable) -> Section {
         ],
         blocks: vec![Block::Table(table_of(study, table, caption, |line| !is_main(line) && on_main_axis(line)))],
     }
+}
+
+/// Residual and likelihood against the steps of a training, if snapshots on its way were measured.
+fn learning_curves(study: &FieldStudy, table: &FieldTable, colours: &mut Colours) -> Option<Section> {
+    let (first, truth) = (study.seeds[0], study.equation.truth());
+    let curve = |method: Trained, pick: &dyn Fn(&Row) -> Option<f64>| {
+        let on_way = |r: &&Row| {
+            let stages = [method.into(), Variant::on_the_way(method, truth, r.iterations).method];
+            r.seed == first && r.claim == truth && stages.contains(&r.method)
+        };
+        let mut points: Vec<Point> = table
+            .rows
+            .iter()
+            .filter(on_way)
+            .filter_map(|r| pick(r).map(|y| Point::exact(r.iterations as f64, y)))
+            .collect();
+        points.sort_unstable_by(|a, b| a.x.total_cmp(&b.x));
+        (method.name(), points)
+    };
+    let curves = |pick: &dyn Fn(&Row) -> Option<f64>| -> Vec<(&'static str, Vec<Point>)> {
+        MAIN.iter().map(|&method| curve(method, pick)).filter(|(_, points)| points.len() > 1).collect()
+    };
+    let residuals = curves(&|r| Some(r.result.metrics.mean_residual()));
+    if residuals.is_empty() {
+        return None;
+    }
+    let bits = curves(&|r| r.result.likelihood.map(|b| b.normalised));
+    let axes = |title: &str, y_label: &str, y_scale, levels| Axes {
+        title: title.into(),
+        x_label: "training steps".into(),
+        y_label: y_label.into(),
+        x_scale: Scale::Log,
+        y_scale,
+        levels,
+        ..Axes::default()
+    };
+    let levels = table.references.iter().map(|r| (r.name.clone(), r.metrics.mean_residual())).collect();
+    let pace = table.rows.iter().find(|r| r.method.trained() == Some(Trained::Vanilla) && r.seed == first);
+    let pace = pace.map_or_else(String::new, |r| {
+        format!("1000 steps of vanilla took {:.1} minutes. ", 1000.0 / 60.0 * r.train_seconds / r.iterations as f64)
+    });
+    let figure = |axes: Axes, curves: &[(&str, Vec<Point>)], colours: &mut Colours, caption: &str| Block::Figure {
+        svg: LineChart { axes, series: series(curves, colours), spread: Spread::Bars }.svg(),
+        caption: caption.into(),
+    };
+    let caption =
+        "Averaged weights on the way of the training with the first seed; its rate falls to zero at the last step.";
+    let blocks = vec![
+        figure(
+            axes("Residual of samples", "mean |R|, true parameters", Scale::Log, levels),
+            &residuals,
+            colours,
+            caption,
+        ),
+        figure(axes("Negative log-likelihood", "bits/dim", Scale::Linear, Vec::new()), &bits, colours, caption),
+    ];
+    let text = format!("{pace}A curve that is flat at its end has little left to gain from more of the same steps.");
+    Some(Section { heading: "Learning curves".into(), text: vec![text], blocks })
 }
 
 /// γ, loss and residual by noise level.

@@ -11,6 +11,7 @@ use softly::{
 use crate::fields::study::{Cell, FieldStudy, Variant};
 use crate::fields::table::{FieldTable, Row};
 use crate::runner::{Trainer, side_by_side};
+use crate::sweep::{CellState, Selection, once, right_to};
 
 /// Runs the study in `out`; finished parts are not run again.
 pub fn run_fields(
@@ -20,14 +21,34 @@ pub fn run_fields(
     trainer: &Trainer<'_>,
     job: &Job<'_>,
 ) -> Result<FieldTable> {
+    run_field_cells(study, out, &Selection::All, trainer, job)?;
+    Run::new(study, out, &Selection::All, job)?.table(info)
+}
+
+/// Runs some cells of the study in `out`, and before them those that they are put on; finished parts are not run again, and those of
+/// other processes are waited for.
+pub fn run_field_cells(
+    study: &FieldStudy,
+    out: &Path,
+    selection: &Selection,
+    trainer: &Trainer<'_>,
+    job: &Job<'_>,
+) -> Result<()> {
     study.scale.claim_folder(out, study.equation.name())?;
-    let run = Run::new(study, out, job)?;
+    let run = Run::new(study, out, selection, job)?;
     run.generate()?;
     run.begin();
     // Those on top of others after them.
     run.train(trainer, false)?;
     run.train(trainer, true)?;
-    run.evaluate(info)
+    run.evaluate()
+}
+
+/// The cells of the study in the folder `out`.
+pub fn field_cells(study: &FieldStudy, out: &Path) -> Vec<CellState> {
+    let done = |cell: &Cell| cell.variants.iter().all(|variant| cell.result_file(out, variant).exists());
+    let state = |cell: Cell| CellState { done: done(&cell), cell: cell.name, base: cell.base };
+    study.cells().into_iter().map(state).collect()
 }
 
 /// A study in its folder.
@@ -35,19 +56,23 @@ struct Run<'a> {
     study: &'a FieldStudy,
     out: &'a Path,
     data: PathBuf,
+    /// Those that are to be done.
     cells: Vec<(Cell, Config)>,
+    /// Those that they are put on, which may be among them.
+    bases: Vec<(Cell, Config)>,
     job: &'a Job<'a>,
 }
 
 impl<'a> Run<'a> {
-    fn new(study: &'a FieldStudy, out: &'a Path, job: &'a Job<'a>) -> Result<Self> {
+    fn new(study: &'a FieldStudy, out: &'a Path, selection: &Selection, job: &'a Job<'a>) -> Result<Self> {
         let data = out.join("data");
-        let cells = study.cells().into_iter().map(|cell| {
-            let config = cell.config(study, &data)?;
-            Ok((cell, config))
-        });
-        let cells = cells.collect::<Result<Vec<_>>>()?;
-        Ok(Self { study, out, data, cells, job })
+        let all = study.cells();
+        let configured = |cell: &Cell| Ok((cell.clone(), cell.config(study, &data)?));
+        let chosen = all.iter().enumerate().filter(|(i, cell)| selection.includes(*i, &cell.name));
+        let cells = chosen.map(|(_, cell)| configured(cell)).collect::<Result<Vec<_>>>()?;
+        let is_base = |cell: &&Cell| cells.iter().any(|(other, _)| other.base.as_ref() == Some(&cell.name));
+        let bases = all.iter().filter(is_base).map(configured).collect::<Result<Vec<_>>>()?;
+        Ok(Self { study, out, data, cells, bases, job })
     }
 
     fn folder(&self, cell: &str) -> RunFolder {
@@ -65,12 +90,12 @@ impl<'a> Run<'a> {
 
     /// Makes the data, if they are not there.
     fn generate(&self) -> Result<()> {
-        if self.data.join("dataset.toml").exists() {
-            return Ok(());
-        }
-        let (_, config) = &self.cells[0];
-        self.job.reporter.note(&format!("generating {} + {} samples", config.data.count, config.data.valid));
-        generate(&config.data, &self.data, self.job).map(|_| ())
+        let Some((_, config)) = self.cells.first() else { return Ok(()) };
+        let done = || self.data.join("dataset.toml").exists();
+        once(self.out, "data", self.job, done, || {
+            self.job.reporter.note(&format!("generating {} + {} samples", config.data.count, config.data.valid));
+            generate(&config.data, &self.data, self.job).map(|_| ())
+        })
     }
 
     /// Says how much work there is, in denoiser calls on one sample: a training step costs about three per sample of the
@@ -90,8 +115,17 @@ impl<'a> Run<'a> {
     /// Trains cells, one per core: those on top of others, or all the rest.
     fn train(&self, trainer: &Trainer<'_>, on_top: bool) -> Result<()> {
         let is_due = |cell: &Cell| cell.base.is_some() == on_top && !self.is_trained(cell);
-        let queue: Vec<&(Cell, Config)> = self.cells.iter().filter(|(cell, _)| is_due(cell)).collect();
+        let mut queue: Vec<&(Cell, Config)> = self.cells.iter().filter(|(cell, _)| is_due(cell)).collect();
+        for base in self.bases.iter().filter(|(cell, _)| is_due(cell)) {
+            if !queue.iter().any(|(cell, _)| cell.name == base.0.name) {
+                queue.push(base);
+            }
+        }
         side_by_side(queue, |(cell, config)| {
+            let Some(_right) = right_to(self.out, &cell.name, self.job)? else { return Ok(false) };
+            if self.is_trained(cell) {
+                return Ok(true);
+            }
             let folder = self.folder(&cell.name);
             let base = cell.base.as_ref().map(|base| self.folder(base));
             let per_step = 3 * config.train.batch as u64;
@@ -101,30 +135,48 @@ impl<'a> Run<'a> {
                 reported = reported.max(step);
             })?;
             self.job.reporter.note(&format!("trained {} ({:.0} s)", cell.name, folder.read_info()?.seconds));
-            Ok(())
+            Ok(true)
         })
     }
 
-    /// Evaluates every variant that has no result yet, and makes the table of all.
-    fn evaluate(&self, info: &RunInfo) -> Result<FieldTable> {
-        let data = DatasetFolder::open(&self.data)?.load()?;
+    /// The data, and the equation that they obey with their units.
+    fn judge<'d>(&self, data: &'d Dataset) -> Result<FieldEvaluator<'d>> {
         let (_, config) = &self.cells[0];
         let truth = config.truth.as_ref().or(data.equation.as_ref()).or(config.constraint.as_ref());
         let truth = truth.ok_or_else(|| Error::input("constraint", "the study's preset has none"))?;
-        let (units, _) = data.units(&config.data);
-        let evaluator = FieldEvaluator::new(&data, Some(truth), &units)?;
-        let mut rows = Vec::new();
-        for (cell, _) in &self.cells {
-            for variant in &cell.variants {
-                let file = cell.result_file(self.out, variant);
-                if !file.exists() {
-                    let row = self.measure(cell, variant, &evaluator, &data)?;
-                    row.write(&file)?;
-                    self.tell(&row);
-                }
-                rows.push(Row::read(&file)?);
-            }
+        FieldEvaluator::new(data, Some(truth), &data.units(&config.data)?.0)
+    }
+
+    /// Evaluates every variant that has no result yet.
+    fn evaluate(&self) -> Result<()> {
+        if self.cells.is_empty() {
+            return Ok(());
         }
+        let data = DatasetFolder::open(&self.data)?.load()?;
+        let evaluator = self.judge(&data)?;
+        for (cell, _) in &self.cells {
+            let done = || cell.variants.iter().all(|variant| cell.result_file(self.out, variant).exists());
+            once(self.out, &cell.name, self.job, done, || {
+                for variant in &cell.variants {
+                    let file = cell.result_file(self.out, variant);
+                    if !file.exists() {
+                        let row = self.measure(cell, variant, &evaluator, &data)?;
+                        row.write(&file)?;
+                        self.tell(&row);
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The table of all results, written to the study's folder.
+    fn table(&self, info: &RunInfo) -> Result<FieldTable> {
+        let data = DatasetFolder::open(&self.data)?.load()?;
+        let results = self.cells.iter().flat_map(|(cell, _)| cell.variants.iter().map(move |variant| (cell, variant)));
+        let rows = results.map(|(cell, variant)| Row::read(&cell.result_file(self.out, variant)));
+        let rows = rows.collect::<Result<Vec<_>>>()?;
         let training = |(cell, _): &(Cell, Config)| self.folder(&cell.name).read_info().map_or(0.0, |i| i.seconds);
         let cell_seconds =
             rows.iter().map(|r| r.result.seconds).sum::<f64>() + self.cells.iter().map(training).sum::<f64>();
@@ -136,7 +188,7 @@ impl<'a> Run<'a> {
             commit: info.commit.clone(),
             grid: [data.grid.rows(), data.grid.cols()],
             eval: self.study.full,
-            references: evaluator.references()?,
+            references: self.judge(&data)?.references()?,
             verdicts: Vec::new(),
             targets: Vec::new(),
             rows,
@@ -150,7 +202,8 @@ impl<'a> Run<'a> {
     fn measure(&self, cell: &Cell, variant: &Variant, evaluator: &FieldEvaluator<'_>, data: &Dataset) -> Result<Row> {
         let folder = self.folder(&cell.name);
         let eval = self.eval(variant);
-        let mut trained = Trained::load_with(&folder.path, &variant.settings, self.job.device)?;
+        let weights = variant.step.map_or_else(|| folder.path.clone(), |step| folder.snapshot_at(step));
+        let mut trained = Trained::load_with(&weights, &variant.settings, self.job.device)?;
         let (result, kept) = eval.run(&trained, evaluator, data, self.job)?;
         let shape = [eval.keep.min(eval.samples), data.fields.len(), data.grid.rows(), data.grid.cols()];
         npy::write_f32(&cell.samples_file(self.out, variant), &shape, kept.iter().map(|&v| v as f32))?;

@@ -168,6 +168,8 @@ pub struct Variant {
     pub claim: Claim,
     /// Settings over the run's own.
     pub settings: Vec<String>,
+    /// The step of the training whose weights are sampled; the last if none.
+    pub step: Option<u64>,
     /// Whether it is measured in full.
     pub full: bool,
 }
@@ -189,9 +191,9 @@ impl FieldStudy {
         };
         let (count, samples, likelihood) = match (equation, scale) {
             (_, StudyScale::Demo) => (1, 128, 32),
-            (Equation::Darcy, StudyScale::Cpu) => (3, 128, 32),
+            (Equation::Darcy, StudyScale::Cpu | StudyScale::Long) => (3, 128, 32),
             // Four times the nodes.
-            (Equation::Helmholtz, StudyScale::Cpu) => (3, 64, 16),
+            (Equation::Helmholtz, StudyScale::Cpu | StudyScale::Long) => (3, 64, 16),
             (_, StudyScale::Paper) => (1, 1000, 256),
         };
         let count = if ablation.is_some() { 1 } else { seeds.unwrap_or(count) };
@@ -231,7 +233,10 @@ impl FieldStudy {
         let first = seed == self.seeds[0];
         let quick = self.equation == Equation::Darcy;
         let is_end = |claim: Claim| claim == truth || claim == self.most_wrong();
+        let long = self.scale == StudyScale::Long;
         let compared = |claim: Claim| first || quick && is_end(claim);
+        // A long training from scratch is made with the truth alone.
+        let trained = |claim: Claim| if long { claim == truth } else { compared(claim) };
         let adapts = |claim: Claim| first || quick || is_end(claim);
         // Below the paper's scale the two ends stand for all claims.
         let stands_out = |claim: Claim| is_end(claim) || claim.on_main_axis() && self.scale == StudyScale::Paper;
@@ -244,6 +249,9 @@ impl FieldStudy {
             }
         };
         let mut vanilla = as_sampled(Trained::Vanilla, truth);
+        if first {
+            vanilla.extend(self.on_the_way(Trained::Vanilla, truth));
+        }
         for &claim in &self.claims {
             if first {
                 let scales: &[usize] = if swept(claim) && self.scale != StudyScale::Demo { &[0, 1, 2] } else { &[1] };
@@ -255,13 +263,17 @@ impl FieldStudy {
         }
         let mut cells = vec![Cell::new(Trained::Vanilla, truth, seed, vanilla)];
         for &claim in &self.claims {
-            if compared(claim) {
-                cells.push(Cell::new(Trained::Scd, claim, seed, as_sampled(Trained::Scd, claim)));
+            if trained(claim) {
+                let mut variants = as_sampled(Trained::Scd, claim);
+                if first {
+                    variants.extend(self.on_the_way(Trained::Scd, claim));
+                }
+                cells.push(Cell::new(Trained::Scd, claim, seed, variants));
             }
-            if swept(claim) {
+            if swept(claim) && trained(claim) {
                 cells.push(Cell::new(Trained::Pidm, claim, seed, as_sampled(Trained::Pidm, claim)));
                 // Where the preset's `pidm` is a tuned one and there is time for another.
-                if self.equation == Equation::Darcy && self.scale == StudyScale::Cpu {
+                if self.equation == Equation::Darcy && matches!(self.scale, StudyScale::Cpu | StudyScale::Long) {
                     let published = Trained::PidmPublished;
                     cells.push(Cell::new(published, claim, seed, as_sampled(published, claim)));
                 }
@@ -273,7 +285,8 @@ impl FieldStudy {
                     method: Kind::PostHoc { correction: Correction::Kalman, weight: 1.0 }.into(),
                     claim,
                     settings: vec!["denoiser.scd.directions=[\"kalman\"]".into(), "denoiser.scd.constant=[1.0]".into()],
-                    full: false,
+                    step: None,
+                    full: self.scale == StudyScale::Long,
                 });
             }
             if adapts(claim) {
@@ -296,16 +309,31 @@ impl FieldStudy {
         if first && self.equation == Equation::Helmholtz {
             cells.push(self.fundps(seed));
         }
-        let other_methods = match self.equation {
-            Equation::Darcy => self.scale != StudyScale::Demo,
-            Equation::Helmholtz => self.scale == StudyScale::Paper,
+        let other_methods: &[Trained] = match (self.equation, self.scale) {
+            (_, StudyScale::Long) => &[Trained::ScdPaper, Trained::ScdPaperNorm],
+            (_, StudyScale::Paper) | (Equation::Darcy, StudyScale::Cpu) => {
+                &[Trained::PidmDdpm, Trained::ScdPaper, Trained::ScdUnit]
+            }
+            _ => &[],
         };
-        if first && other_methods {
-            for method in [Trained::PidmDdpm, Trained::ScdPaper, Trained::ScdUnit] {
+        if first {
+            for &method in other_methods {
                 cells.push(Cell::new(method, truth, seed, vec![Variant::plain(method, truth)]));
             }
         }
         cells
+    }
+
+    /// The weights on the way of a long training, at steps of which its preset keeps a snapshot.
+    fn on_the_way(&self, method: Trained, claim: Claim) -> Vec<Variant> {
+        if self.scale != StudyScale::Long {
+            return Vec::new();
+        }
+        let preset = Layers::new().preset(&self.preset()).and_then(|layers| layers.finish("preset"));
+        let train = preset.expect("a preset of the program is valid").train;
+        let every = train.snapshot_every.unwrap_or(train.iterations) as usize;
+        let steps = (every as u64..train.iterations).step_by(every);
+        steps.map(|step| Variant::on_the_way(method, claim, step)).collect()
     }
 
     /// FunDPS: a denoiser of functions in noise that is a random field, guided by observed nodes of the source and the
@@ -318,10 +346,10 @@ impl FieldStudy {
             let guidance =
                 "sampler.guidance={ kind = \"fundps\", observe = { a = 10000.0 }, share = 0.03, residual = 1.0 }";
             let settings = vec![self.equation.give(claim), guidance.to_string()];
-            Variant { method: Trained::Fundps.into(), claim, settings, full: false }
+            Variant { method: Trained::Fundps.into(), claim, settings, step: None, full: false }
         };
         let method = Method::from(Trained::Fundps).with("without guidance");
-        let free = Variant { method, claim: truth, settings: Vec::new(), full: false };
+        let free = Variant { method, claim: truth, settings: Vec::new(), step: None, full: false };
         let variants = std::iter::once(free).chain(self.claims.iter().map(guided)).collect();
         Cell::new(Trained::Fundps, truth, seed, variants)
     }
@@ -341,8 +369,12 @@ impl FieldStudy {
     /// residual grows with the nodes on a side, so the finer the grid, the smaller. At the paper's scale, an extrapolation.
     fn guidance(&self) -> [f64; 3] {
         match (self.equation, self.scale) {
-            (Equation::Darcy, StudyScale::Demo) | (Equation::Helmholtz, StudyScale::Cpu) => [3e-5, 1e-4, 3e-4],
-            (Equation::Darcy, StudyScale::Cpu) | (Equation::Helmholtz, StudyScale::Paper) => [3e-6, 1e-5, 3e-5],
+            (Equation::Darcy, StudyScale::Demo) | (Equation::Helmholtz, StudyScale::Cpu | StudyScale::Long) => {
+                [3e-5, 1e-4, 3e-4]
+            }
+            (Equation::Darcy, StudyScale::Cpu | StudyScale::Long) | (Equation::Helmholtz, StudyScale::Paper) => {
+                [3e-6, 1e-5, 3e-5]
+            }
             (Equation::Darcy, StudyScale::Paper) => [3e-7, 1e-6, 3e-6],
             (Equation::Helmholtz, StudyScale::Demo) => [3e-4, 1e-3, 3e-3],
         }
@@ -354,7 +386,7 @@ impl FieldStudy {
         let dps = format!("sampler.guidance={{ kind = \"dps\", scale = {scale:?} }}");
         let guidance = ["constraint.norm=l2".to_string(), dps];
         let settings = std::iter::once(self.equation.give(claim)).chain(guidance).collect();
-        Variant { method: Kind::Dps { scale }.into(), claim, settings, full: false }
+        Variant { method: Kind::Dps { scale }.into(), claim, settings, step: None, full: false }
     }
 
     /// Vanilla with guidance of the usual scale.
@@ -367,7 +399,8 @@ impl FieldStudy {
     fn post_hoc(&self, claim: Claim, sweep: bool) -> Vec<Variant> {
         let variant = |correction: Correction, weight: f64, scd: String| {
             let settings = vec![self.equation.give(claim), format!("denoiser.scd={{ {scd} }}")];
-            Variant { method: Kind::PostHoc { correction, weight }.into(), claim, settings, full: false }
+            let full = self.scale == StudyScale::Long;
+            Variant { method: Kind::PostHoc { correction, weight }.into(), claim, settings, step: None, full }
         };
         let jacobi = |gamma: f64| {
             let constant = match self.equation {
@@ -384,7 +417,7 @@ impl FieldStudy {
         };
         match self.scale {
             _ if !sweep => vec![jacobi(2.0), step(0.3)],
-            StudyScale::Demo => vec![jacobi(2.0), step(0.3), step(1.0)],
+            StudyScale::Demo | StudyScale::Long => vec![jacobi(2.0), step(0.3), step(1.0)],
             _ => vec![jacobi(1.0), jacobi(2.0), step(0.15), step(0.3), step(0.6), step(1.0)],
         }
     }
@@ -393,7 +426,7 @@ impl FieldStudy {
 impl Variant {
     /// The model as it was trained, measured in full.
     pub(crate) fn plain(method: impl Into<Method>, claim: Claim) -> Self {
-        Self { method: method.into(), claim, settings: Vec::new(), full: true }
+        Self { method: method.into(), claim, settings: Vec::new(), step: None, full: true }
     }
 
     /// The model as it was trained, and with other last noise levels of the sampler: a weak last step can be most of a
@@ -407,7 +440,13 @@ impl Variant {
 
     /// The model of `method` with another setting of the sampler, which `what` says in words.
     pub(crate) fn sampled(method: Trained, claim: Claim, what: &str, setting: String) -> Self {
-        Self { method: Method::from(method).with(what), claim, settings: vec![setting], full: false }
+        Self { method: Method::from(method).with(what), claim, settings: vec![setting], step: None, full: false }
+    }
+
+    /// The model of `method` after `step` steps of its training.
+    pub(crate) fn on_the_way(method: Trained, claim: Claim, step: u64) -> Self {
+        let named = Method::from(method).with(format!("after {step} steps"));
+        Self { step: Some(step), ..Self::plain(named, claim) }
     }
 
     /// The end of its files' names.
@@ -459,7 +498,7 @@ mod tests {
     fn every_cell_of_every_study_is_valid_and_has_files_of_its_own() {
         let ablations = std::iter::once(None).chain(Ablation::ALL.map(Some));
         for (equation, ablation) in ablations.flat_map(|a| [(Equation::Darcy, a), (Equation::Helmholtz, a)]) {
-            for scale in [StudyScale::Demo, StudyScale::Cpu, StudyScale::Paper] {
+            for scale in StudyScale::ALL {
                 let study = FieldStudy::new(equation, scale, None, ablation);
                 let (out, mut files, mut variants) = (Path::new("out"), BTreeSet::new(), 0);
                 for cell in study.cells() {
@@ -472,6 +511,11 @@ mod tests {
                         }
                         let sampled = layers.finish("sampled").unwrap();
                         assert_eq!(variant.settings.is_empty(), sampled == config, "{}", variant.method);
+                        let kept = |step: u64| {
+                            step < config.train.iterations
+                                && config.train.snapshot_every.is_some_and(|every| step.is_multiple_of(every))
+                        };
+                        assert!(variant.step.is_none_or(kept), "{} keeps no snapshot of {:?}", cell.name, variant.step);
                         files.insert(cell.result_file(out, variant));
                         variants += 1;
                     }

@@ -27,6 +27,7 @@ pub(crate) fn targets(study: &FieldStudy, table: &FieldTable) -> Vec<Target> {
     let judge = Judge { study, table };
     let all = match study.ablation {
         None if study.scale == StudyScale::Demo => Vec::new(),
+        None if study.scale == StudyScale::Long => judge.long(),
         None => judge.main(),
         Some(Ablation::Noise) => vec![judge.truncation()],
         Some(_) => Vec::new(),
@@ -90,6 +91,32 @@ impl<'a> Judge<'a> {
         all
     }
 
+    /// What trainings that have converged have to reach.
+    fn long(&self) -> Vec<Option<Target>> {
+        let truth = self.study.equation.truth();
+        let mut all =
+            vec![self.plateau(0.15), self.best_ratio(truth, 0.70), self.to_vanilla(Trained::Scd, truth, 0.70)];
+        for &claim in &self.study.claims {
+            all.push(self.to_vanilla(Trained::Adapt, claim, if claim == truth { 0.20 } else { 0.30 }));
+            all.push(self.to_vanilla(Trained::AdaptLearn, claim, 0.25));
+        }
+        all.push(self.likelihood(&ADAPTED, |_| true, 0.0));
+        all.push(self.learned());
+        all
+    }
+
+    /// Vanilla's residual at the end of its training, which p ≡ 0 must not beat; of Darcy flow alone.
+    fn plateau(&self, limit: f64) -> Option<Target> {
+        let Equation::Darcy = self.study.equation else { return None };
+        let vanilla = self.verdict(Trained::Vanilla, self.study.equation.truth())?;
+        Some(Target {
+            what: "vanilla's mean |R| at the end of its training".into(),
+            target: format!("≤ {limit:.2}"),
+            found: format!("{:.3}", vanilla.residual),
+            met: vanilla.residual <= limit,
+        })
+    }
+
     fn line(verdict: &Verdict) -> Line<'_> {
         (&verdict.method, verdict.claim)
     }
@@ -119,7 +146,8 @@ impl<'a> Judge<'a> {
     }
 
     fn best_ratio(&self, claim: Claim, limit: f64) -> Option<Target> {
-        let scd = self.best(&[Trained::Scd, Trained::ScdUnit, Trained::ScdPaper], claim)?;
+        let forms = [Trained::Scd, Trained::ScdUnit, Trained::ScdPaper, Trained::ScdPaperNorm];
+        let scd = self.best(&forms, claim)?;
         let vanilla = self.best(&[Trained::Vanilla], self.study.equation.truth())?;
         let (ratio, _, found) = self.ratio(scd, vanilla);
         let claim = self.study.equation.in_words(claim);

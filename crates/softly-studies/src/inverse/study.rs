@@ -8,13 +8,14 @@ use softly::files::{make_folder, read_text, write_text};
 use softly::job::Job;
 use softly::{
     Config, Dataset, DatasetFolder, Draw, Layers, Noise, Observations, PosteriorJudge, RandomSensors, RunFolder,
-    RunInfo, SoftConstraint, Trained, disturbed, generate, is_reduced,
+    RunInfo, SoftConstraint, Split, Trained, disturbed, generate, is_reduced,
 };
 
 use crate::inverse::page::{PosteriorView, posterior_figures};
 use crate::inverse::table::PosteriorRow;
 use crate::runner::Trainer;
 use crate::scale::StudyScale;
+use crate::sweep::{CellState, Selection, once};
 
 /// The study at one scale.
 pub struct InverseStudy {
@@ -90,8 +91,8 @@ impl InverseStudy {
     /// The study at `scale`.
     pub fn new(scale: StudyScale) -> Self {
         let (preset, iterations, cases, sensors) = match scale {
-            StudyScale::Demo => ("darcy-demo", 25_000, 16, 30),
-            StudyScale::Cpu => ("darcy-cpu", 30_000, 16, 60),
+            StudyScale::Demo => ("darcy-demo", 25_000, 12, 30),
+            StudyScale::Cpu | StudyScale::Long => ("darcy-cpu", 30_000, 16, 60),
             StudyScale::Paper => ("darcy-paper", 100_000, 32, 250),
         };
         let (iterations, cases) = if is_reduced() { (8, 2) } else { (iterations, cases) };
@@ -110,9 +111,9 @@ impl InverseStudy {
         ]
     }
 
-    /// The methods: ours with the right, a wrong and no equation, the control without a network, and rivals.
+    /// The methods: ours with the right, a wrong and no equation, along the flow, the control without a network, and rivals.
     pub fn entrants() -> Vec<Entrant> {
-        let many = if is_reduced() { 2 } else { 39 };
+        let many = if is_reduced() { 2 } else { 19 };
         let few = many.min(4);
         let entrant = |name: &str, samples: usize, settings: &[&str]| Entrant {
             name: name.into(),
@@ -120,7 +121,7 @@ impl InverseStudy {
             samples,
         };
         let kalman = "conditioning={ kind = \"kalman\" }";
-        let steps = "sampler.steps=12";
+        let steps = "sampler.steps=24";
         let guided = |kind: &str, scale: f64, steps: usize| Entrant {
             name: format!("{kind}, scale {scale}, {steps} steps"),
             settings: vec![
@@ -129,10 +130,16 @@ impl InverseStudy {
             ],
             samples: few,
         };
+        let projected = |kind: &str, steps: usize| Entrant {
+            name: format!("{kind}, {steps} steps"),
+            settings: vec![format!("conditioning={{ kind = \"{kind}\" }}"), format!("sampler.steps={steps}")],
+            samples: few,
+        };
         vec![
             entrant("kalman, given f = 10", many, &[kalman, steps]),
             entrant("kalman, given f = 15 (wrong)", many, &[kalman, steps, "constraint.parameters.flow=15.0"]),
             entrant("kalman, sensors only", many, &[kalman, steps, "conditioning.equation=false"]),
+            entrant("kalman along the flow", many, &[kalman, "sampler.steps=12", "conditioning.jumps=false"]),
             entrant("kriging", many, &["conditioning={ kind = \"kriging\" }"]),
             guided("dps", 1.0, 64),
             guided("dps", 3.0, 64),
@@ -151,7 +158,29 @@ impl InverseStudy {
                 many,
                 &["conditioning={ kind = \"jfps\", iterations = 5 }", "sampler.steps=32"],
             ),
+            projected("eci", 40),
+            projected("pcfm", 40),
+            projected("ppr", 40),
+            projected("pdm", 10),
+            projected("cocogen", 40),
         ]
+    }
+
+    /// Every method on every task: the cells, by name.
+    fn cells(&self) -> Vec<(String, Task, Entrant)> {
+        let of_task = |task: Task| Self::entrants().into_iter().map(move |entrant| (task.clone(), entrant));
+        let named = |(task, entrant): (Task, Entrant)| {
+            let plain = |c: char| if c.is_alphanumeric() || c == '.' { c } else { '-' };
+            (format!("{}-{}", task.name, entrant.name.chars().map(plain).collect::<String>()), task, entrant)
+        };
+        self.tasks().into_iter().flat_map(of_task).map(named).collect()
+    }
+
+    /// The cells in the folder `out`.
+    pub fn states(&self, out: &Path) -> Vec<CellState> {
+        let done = |name: &str| out.join("cells").join(format!("{name}.json")).exists();
+        let state = |(cell, _, _): (String, Task, Entrant)| CellState { done: done(&cell), cell, base: None };
+        self.cells().into_iter().map(state).collect()
     }
 
     fn config(&self, data: &Path) -> Result<Config> {
@@ -170,31 +199,8 @@ pub fn run_inverse(
     trainer: &Trainer<'_>,
     job: &Job<'_>,
 ) -> Result<InverseTable> {
-    study.scale.claim_folder(out, "inverse")?;
-    let (data, base) = (out.join("data"), RunFolder::new(out.join("vanilla")));
-    let config = study.config(&data)?;
-    if !data.join("dataset.toml").exists() {
-        job.reporter.note(&format!("generating {} + {} samples", config.data.count, config.data.valid));
-        generate(&config.data, &data, job)?;
-    }
-    if !base.snapshot().exists() {
-        job.reporter.note(&format!("training the denoiser, {} steps", study.iterations));
-        job.reporter.begin(study.iterations, 0);
-        let mut reported = 0;
-        trainer(&config, &base, None, &mut |step| {
-            job.reporter.advance(step.saturating_sub(reported));
-            reported = reported.max(step);
-        })?;
-    }
-    let dataset = DatasetFolder::open(&data)?.load()?;
-    make_folder(&out.join("cells"))?;
-    let mut rows = Vec::new();
-    for task in study.tasks() {
-        for entrant in InverseStudy::entrants() {
-            let cell = Cell { study, task: &task, entrant: &entrant, base: &base.path, dataset: &dataset, out };
-            rows.push(cell.run(job)?);
-        }
-    }
+    let rows = run_inverse_cells(study, out, &Selection::All, trainer, job)?;
+    let (dataset, base) = (DatasetFolder::open(&out.join("data"))?.load()?, RunFolder::new(out.join("vanilla")));
     let table = InverseTable {
         scale: study.scale,
         command: info.command.clone(),
@@ -210,6 +216,72 @@ pub fn run_inverse(
     Ok(table)
 }
 
+/// Runs some cells of the study in `out`, and before them what all share; finished parts are not run again, and those of other processes
+/// are waited for.
+pub fn run_inverse_cells(
+    study: &InverseStudy,
+    out: &Path,
+    selection: &Selection,
+    trainer: &Trainer<'_>,
+    job: &Job<'_>,
+) -> Result<Vec<InverseRow>> {
+    study.scale.claim_folder(out, "inverse")?;
+    let (data, base) = (out.join("data"), RunFolder::new(out.join("vanilla")));
+    let config = study.config(&data)?;
+    once(
+        out,
+        "data",
+        job,
+        || data.join("dataset.toml").exists(),
+        || {
+            job.reporter.note(&format!("generating {} + {} samples", config.data.count, config.data.valid));
+            generate(&config.data, &data, job).map(|_| ())
+        },
+    )?;
+    once(
+        out,
+        "vanilla",
+        job,
+        || base.snapshot().exists(),
+        || {
+            job.reporter.note(&format!("training the denoiser, {} steps", study.iterations));
+            job.reporter.begin(study.iterations, 0);
+            let mut reported = 0;
+            trainer(&config, &base, None, &mut |step| {
+                job.reporter.advance(step.saturating_sub(reported));
+                reported = reported.max(step);
+            })
+        },
+    )?;
+    let dataset = DatasetFolder::open(&data)?.load()?;
+    make_folder(&out.join("cells"))?;
+    let mut rows = Vec::new();
+    for (position, (name, task, entrant)) in study.cells().into_iter().enumerate() {
+        if selection.includes(position, &name) {
+            let file = out.join("cells").join(format!("{name}.json"));
+            let cell = Cell { study, task: &task, entrant: &entrant, base: &base.path, dataset: &dataset, file };
+            once(out, &name, job, || cell.file.exists(), || cell.run(job))?;
+            match cell.read()? {
+                Outcome::Row(row) => rows.push(*row),
+                Outcome::Diverged { diverged } => {
+                    job.reporter.note(&format!("{name} is left out: {diverged}"));
+                }
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// What a cell leaves.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Outcome {
+    /// Guidance that is too strong for a task has no samples: what came out instead.
+    Diverged { diverged: String },
+    /// What was found.
+    Row(Box<InverseRow>),
+}
+
 /// One method on one task.
 struct Cell<'a> {
     study: &'a InverseStudy,
@@ -217,44 +289,41 @@ struct Cell<'a> {
     entrant: &'a Entrant,
     base: &'a Path,
     dataset: &'a Dataset,
-    out: &'a Path,
+    file: PathBuf,
 }
 
 impl Cell<'_> {
-    fn file(&self) -> PathBuf {
-        let name: String =
-            self.entrant.name.chars().map(|c| if c.is_alphanumeric() || c == '.' { c } else { '-' }).collect();
-        self.out.join("cells").join(format!("{}-{name}.json", self.task.name))
+    fn read(&self) -> Result<Outcome> {
+        let damaged =
+            |e: serde_json::Error| Error::input(self.file.display(), format!("is damaged: {e}")).hint("delete it");
+        serde_json::from_str(&read_text(&self.file)?).map_err(damaged)
     }
 
-    fn run(&self, job: &Job<'_>) -> Result<InverseRow> {
-        let file = self.file();
-        if file.exists() {
-            let damaged =
-                |e: serde_json::Error| Error::input(file.display(), format!("is damaged: {e}")).hint("delete it");
-            return serde_json::from_str(&read_text(&file)?).map_err(damaged);
-        }
-        let row = self.measure(job)?;
-        write_text(&file, &(serde_json::to_string_pretty(&row).expect("numbers are valid JSON") + "\n"))?;
+    fn run(&self, job: &Job<'_>) -> Result<()> {
+        let outcome = self.measure(job)?;
+        write_text(&self.file, &(serde_json::to_string_pretty(&outcome).expect("numbers are valid JSON") + "\n"))?;
+        let Outcome::Row(row) = outcome else { return Ok(()) };
         let errors: Vec<String> =
             row.row.metrics.fields.iter().map(|f| format!("{} {:.4}", f.name, f.sample_error.median)).collect();
         let (task, name) = (&self.task.name, &self.entrant.name);
         job.reporter.note(&format!("{task:8} {name:34} {} ({:.0} s)", errors.join(", "), row.row.seconds));
-        Ok(row)
+        Ok(())
     }
 
-    fn measure(&self, job: &Job<'_>) -> Result<InverseRow> {
+    fn measure(&self, job: &Job<'_>) -> Result<Outcome> {
         let trained = Trained::load_with(self.base, &self.entrant.settings, job.device)?;
         let cases = self.study.cases.min(self.dataset.valid_count());
-        let len = self.dataset.sample_len();
-        let truth: Vec<f64> = self.dataset.valid[..cases * len].iter().map(|&v| f64::from(v)).collect();
+        let truth: Vec<f64> = self.dataset.samples(Split::Valid, 0..cases)?.iter().map(|&v| f64::from(v)).collect();
         let observations = self.observations(&trained, &truth)?;
         let method = trained.blueprint.config.conditioning.method();
         let knowledge = trained.knowledge(method.needs(), self.dataset, job)?;
         let indices: Vec<u64> = (0..self.entrant.samples as u64).collect();
         job.reporter.begin((cases * indices.len() * trained.blueprint.config.sampler.steps) as u64, 0);
         let draw = Draw { seed: SEED, indices: &indices, batch: 64, observed: None };
-        let posterior = trained.posterior(&observations, &knowledge, &draw, job)?;
+        let posterior = match trained.posterior(&observations, &knowledge, &draw, job) {
+            Err(error @ Error::NotFinite { .. }) => return Ok(Outcome::Diverged { diverged: error.to_string() }),
+            posterior => posterior?,
+        };
         let spec = &trained.blueprint.data;
         let equation = self.dataset.equation.as_ref();
         let equation =
@@ -276,11 +345,11 @@ impl Cell<'_> {
             observations: &observations[0],
             posterior: &posterior.samples,
             count: self.entrant.samples,
-            truth: Some(&truth[..len]),
+            truth: Some(&truth[..self.dataset.sample_len()]),
         };
         if let Ok([fields, spread]) = posterior_figures(&view) {
             let picture = softly_figures::svg::Svg::tile(&self.entrant.name, 1, &[fields, spread]);
-            write_text(&self.file().with_extension("svg"), &picture.to_string())?;
+            write_text(&self.file.with_extension("svg"), &picture.to_string())?;
         }
         let row = PosteriorRow {
             method: self.entrant.name.clone(),
@@ -289,7 +358,7 @@ impl Cell<'_> {
             gradients: posterior.gradients,
             seconds: posterior.seconds,
         };
-        Ok(InverseRow { task: self.task.name.clone(), row })
+        Ok(Outcome::Row(Box::new(InverseRow { task: self.task.name.clone(), row })))
     }
 
     /// The sensors of every case: the same for all methods.

@@ -3,7 +3,7 @@
 use softly::error::Result;
 use softly::{
     ConstraintConfig, FormulaResidual, Misfit, PairedDifference, PairedRatio, ParameterConfig, ParameterInterval,
-    Region, ResidualConfig, misfit,
+    Region, ResidualConfig, Split, misfit,
 };
 
 use crate::runs::judge::{Judged, Judgement};
@@ -59,11 +59,12 @@ fn equations(truth: &ConstraintConfig, model: &Judged, baseline: &Judged) -> Vec
 /// Held-out data and samples of the baseline under the equations that the model was given.
 fn given(judgement: &Judgement, model: &Judged, baseline: Option<&Judged>) -> Result<Vec<GivenEvidence>> {
     let Some(claim) = &model.given else { return Ok(Vec::new()) };
-    let of_data = misfit(claim, &judgement.data, &judgement.data.valid)?;
+    let valid = judgement.data.all(Split::Valid)?;
+    let of_data = misfit(claim, &judgement.data, &valid)?;
     let of_samples = baseline.map(|b| misfit(claim, &judgement.data, &b.samples)).transpose()?;
     // Where the equations are others, but as many.
     let known = judgement.truth.as_ref().filter(|truth| *truth != claim && truth.residuals().len() == of_data.len());
-    let known = known.map(|truth| misfit(truth, &judgement.data, &judgement.data.valid)).transpose()?;
+    let known = known.map(|truth| misfit(truth, &judgement.data, &valid)).transpose()?;
     let names = equation_names(claim);
     let one = |(k, found): (usize, Misfit)| GivenEvidence {
         equation: names[k].clone(),

@@ -6,7 +6,7 @@ use softly::job::Job;
 use softly::units::Units;
 use softly::{
     ConstraintConfig, Dataset, Directions, Explained, ExplainedReport, FieldEval, FieldEvaluator, HeldOut, MadeOf,
-    ParameterConfig, ParameterInterval, StoredFields, Trained, is_reduced, parameter_intervals, read_fields,
+    ParameterConfig, ParameterInterval, Split, StoredFields, Trained, is_reduced, parameter_intervals, read_fields,
     read_stored, write_fields, write_stored,
 };
 
@@ -91,7 +91,7 @@ pub fn judge(records: &[Record], job: &Job<'_>) -> Result<(Option<Judgement>, Ve
     if data.hash() != records[first].info.dataset_hash {
         notes.push("The data have changed since the training: numbers below are of the new ones.".into());
     }
-    let judge = Judge::new(records, &chosen, data, job);
+    let judge = Judge::new(records, &chosen, data, job)?;
     Ok((Some(judge.run(&chosen)?), notes))
 }
 
@@ -108,8 +108,8 @@ struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    fn new(records: &'a [Record], chosen: &[usize], data: Dataset, job: &'a Job<'a>) -> Self {
-        let (units, _) = data.units(&records[chosen[0]].config.data);
+    fn new(records: &'a [Record], chosen: &[usize], data: Dataset, job: &'a Job<'a>) -> Result<Self> {
+        let (units, _) = data.units(&records[chosen[0]].config.data)?;
         let (truth, origin, claimed) = match known(records, chosen, &data) {
             Some((truth, origin)) => (Some(truth), origin, None),
             None => match claim(records, chosen) {
@@ -117,7 +117,7 @@ impl<'a> Judge<'a> {
                 None => (None, String::new(), None),
             },
         };
-        Self { records, data, units, truth, origin, claimed, eval: MODEST.unless_reduced(), job }
+        Ok(Self { records, data, units, truth, origin, claimed, eval: MODEST.unless_reduced(), job })
     }
 
     fn run(self, chosen: &[usize]) -> Result<Judgement> {
@@ -240,7 +240,7 @@ impl<'a> Judge<'a> {
         let units = &trained.blueprint.data.units;
         let most = if is_reduced() { 4 } else { HELD_OUT };
         let indices: Vec<usize> = (0..self.data.valid_count().min(most)).collect();
-        let values = Dataset::batch(&self.data.valid, &indices, self.data.sample_len(), self.data.grid.len(), units);
+        let values = self.data.batch(Split::Valid, &indices, units)?;
         let found = measure(&trained, HeldOut { values: &values, shape: self.data.shape(), units })?;
         self.keep(write_stored(&record.folder, &own, &made_of, &found));
         Ok(found)
@@ -275,7 +275,7 @@ impl<'a> Judge<'a> {
             return Ok(Vec::new());
         }
         let measure = |trained: &Trained, held_out: HeldOut<'_>| {
-            parameter_intervals(&trained.model, held_out, 0, &self.job.reporting_to(&softly::job::Silent))
+            parameter_intervals(&trained.model, held_out, &self.job.reporting_to(&softly::job::Silent))
         };
         self.on_held_out(record, "parameters", measure)
     }

@@ -4,7 +4,7 @@ use softly::error::Result;
 use softly::statistics::OverSamples;
 use softly::{
     ConstraintConfig, FieldComparison, FieldEvaluator, FieldMetrics, Metrics, Nearest, PairedDifference, PairedRatio,
-    ParameterConfig, ParameterInterval, StoredFields,
+    ParameterConfig, ParameterInterval, Split, StoredFields,
 };
 use softly_figures::axis::Scale;
 use softly_figures::charts::Point;
@@ -259,8 +259,9 @@ impl Shown<'_> {
         // As many of the data as of each model.
         let each = (PANELS / (1 + self.models().len())).clamp(1, 3);
         let mut named: Vec<Named<'_>> = Vec::new();
+        let valid = data.samples(Split::Valid, 0..each.min(data.valid_count()))?;
         for (name, samples) in
-            std::iter::once((DATA, &data.valid)).chain(self.models().iter().map(|m| (m.name.as_str(), &m.samples)))
+            std::iter::once((DATA, &valid[..])).chain(self.models().iter().map(|m| (m.name.as_str(), &m.samples[..])))
         {
             for (k, sample) in samples.chunks_exact(length).take(each).enumerate() {
                 let name = if each == 1 { name.to_string() } else { format!("{name} #{k}") };
@@ -289,8 +290,9 @@ impl Shown<'_> {
     fn distributions(&self, gallery: &mut Gallery) -> Result<Section> {
         let data = &self.judgement.data;
         let mut charts = Vec::new();
+        let valid = data.all(Split::Valid)?;
         for (channel, name) in data.fields.iter().enumerate() {
-            let mut sets = vec![(DATA, self.pooled(&data.valid, channel))];
+            let mut sets = vec![(DATA, self.pooled(&valid, channel))];
             sets.extend(self.models().iter().map(|m| (m.name.as_str(), self.pooled(&m.samples, channel))));
             let title = format!("Values of {name}");
             let svg = outlines(&title, name, Scale::Linear, &sets, &mut gallery.colours);
@@ -343,14 +345,13 @@ impl Shown<'_> {
     fn neighbours(&self, gallery: &mut Gallery) -> Result<Vec<Block>> {
         let data = &self.judgement.data;
         let distances = |found: &[Nearest]| found.iter().map(|nearest| nearest.distance).collect::<Vec<f64>>();
-        let mut sets = vec![(DATA, distances(&self.evaluator.nearest(&data.valid)))];
-        let mut pairs: Vec<(f64, String, [&[f32]; 2])> = Vec::new();
+        let mut sets = vec![(DATA, distances(&self.evaluator.nearest(&data.all(Split::Valid)?)?))];
+        let mut pairs: Vec<(Nearest, String, &[f32])> = Vec::new();
         let length = data.sample_len();
         for model in self.models() {
-            let found = self.evaluator.nearest(&model.samples);
+            let found = self.evaluator.nearest(&model.samples)?;
             for (k, (sample, nearest)) in model.samples.chunks_exact(length).zip(&found).enumerate() {
-                let training = &data.train[nearest.index * length..(nearest.index + 1) * length];
-                pairs.push((nearest.distance, format!("{} #{k}", model.name), [sample, training]));
+                pairs.push((*nearest, format!("{} #{k}", model.name), sample));
             }
             sets.push((model.name.as_str(), distances(&found)));
         }
@@ -359,11 +360,17 @@ impl Shown<'_> {
             outlines(title, "root mean square difference, normalised", Scale::Linear, &sets, &mut gallery.colours);
         let caption = "Of held-out data and of samples. Copies of training data would pile up at 0.";
         let mut blocks = vec![gallery.show("neighbours", svg, caption)];
-        pairs.sort_by(|a, b| a.0.total_cmp(&b.0));
+        pairs.sort_by(|a, b| a.0.distance.total_cmp(&b.0.distance));
+        pairs.truncate(PAIRS);
+        let training =
+            |(nearest, ..): &(Nearest, String, &[f32])| data.samples(Split::Train, nearest.index..nearest.index + 1);
+        let training = pairs.iter().map(training).collect::<Result<Vec<_>>>()?;
         let shown: Vec<(String, [&[f32]; 2])> = pairs
-            .into_iter()
-            .take(PAIRS)
-            .map(|(distance, name, pair)| (format!("{name}: {}", digits(distance)), pair))
+            .iter()
+            .zip(&training)
+            .map(|((nearest, name, sample), training)| {
+                (format!("{name}: {}", digits(nearest.distance)), [*sample, &training[..]])
+            })
             .collect();
         let svg = neighbours_figure(&data.fields[0], &data.grid, &shown).map_err(drawing)?;
         blocks.push(gallery.show(

@@ -111,6 +111,23 @@ pub enum PreconditionKind {
     Ddpm,
 }
 
+/// Activations that are computed twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Recompute {
+    /// None: all are kept.
+    None,
+    /// Those inside the blocks of every level: the inputs of blocks are kept.
+    Level,
+}
+
+impl Recompute {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+}
+
 /// How training proceeds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -124,6 +141,10 @@ pub struct TrainConfig {
     /// Unless given it follows from the batch and the network: up to 8, of at least two samples, none of them too little work for a thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shares: Option<usize>,
+    /// Activations that are computed again on the way back instead of being kept: less memory for more time (networks of kind `unet`,
+    /// on the CPU).
+    #[serde(skip_serializing_if = "Recompute::is_none")]
+    pub recompute: Recompute,
     /// Learning rate.
     pub rate: f64,
     /// How the rate changes.
@@ -141,6 +162,10 @@ pub struct TrainConfig {
     pub log_every: u64,
     /// Steps between checkpoints.
     pub checkpoint_every: u64,
+    /// Steps between snapshots on the way, `snapshots/step-N.safetensors`, for learning curves; only the last is kept if left
+    /// out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot_every: Option<u64>,
 }
 
 impl Default for TrainConfig {
@@ -149,6 +174,7 @@ impl Default for TrainConfig {
             iterations: 78_000,
             batch: 128,
             shares: None,
+            recompute: Recompute::None,
             rate: 1e-4,
             schedule: Schedule::Constant,
             adam: Adam { betas: [0.9, 0.999], eps: 1e-8 },
@@ -157,6 +183,7 @@ impl Default for TrainConfig {
             seed: 0,
             log_every: 500,
             checkpoint_every: 10_000,
+            snapshot_every: None,
         }
     }
 }
@@ -184,6 +211,7 @@ impl TrainConfig {
         at_least_one("train.batch", self.batch as u64)?;
         at_least_one("train.log_every", self.log_every)?;
         at_least_one("train.checkpoint_every", self.checkpoint_every)?;
+        self.snapshot_every.map_or(Ok(()), |every| at_least_one("train.snapshot_every", every))?;
         positive("train.rate", self.rate)?;
         for beta in self.adam.betas {
             within("train.adam.betas", beta, 0.0..1.0, "numbers from 0 to below 1")?;
@@ -204,6 +232,10 @@ impl Config {
         self.noise.check()?;
         self.denoiser.backbone.get().check()?;
         self.check_precondition()?;
+        if self.train.recompute != Recompute::None && !self.denoiser.backbone.get().can_recompute() {
+            return Err(Error::input("train.recompute", "expected none, for this network has no levels, found level")
+                .hint("leave it out, or use denoiser.backbone.kind = \"unet\""));
+        }
         self.objective.check()?;
         self.sampler.check()?;
         self.conditioning.method().check()?;

@@ -77,12 +77,15 @@ impl Linearised<'_> {
         self.tangent(&self.constraint.fields.iter().enumerate().map(of_field).collect::<Vec<_>>(), direction)
     }
 
-    /// Jᵀ·`weights` `[N, H, W]` → `[N, C, H, W]`; weights outside the residual's region do not count.
+    /// Jᵀ·`weights` `[N, H, W]` → `[N, C, H, W]`; weights outside the residual's region do not count. Fields of one sample serve any
+    /// number of weights.
     pub fn transposed(&self, weights: Tensor<3>) -> Tensor<4> {
         profile::part(profile::Part::Constraint, || {
-            let seed = self.part.weighted(&self.algebra, &TensorValue::Tensor(weights), &self.like);
+            let [_, c, h, w] = self.like.dims();
+            let like = self.like.clone().expand([weights.dims()[0], c, h, w]);
+            let seed = self.part.weighted(&self.algebra, &TensorValue::Tensor(weights), &like);
             let adjoints = self.part.program.reverse(&self.algebra, &self.tape, TensorValue::Tensor(seed));
-            self.constraint.gather(&self.algebra, adjoints, &self.like)
+            self.constraint.gather(&self.algebra, adjoints, &like)
         })
     }
 
@@ -164,6 +167,10 @@ mod tests {
         let system = constraint.linearised_system(0..4, &x, |_| {});
         let inner = |a: Tensor<4>, b: &Tensor<4>| to_vec_f64((a * b.clone()).sum())[0];
         let (left, right) = (inner(system.product(&d), &y), inner(system.transposed(&y), &d));
+        assert!((left - right).abs() < 1e-10 * left.abs(), "{left} and {right}");
+        // One sample's fields serve both directions and both weights.
+        let lone = constraint.linearised_system(0..4, &x.clone().narrow(0, 0, 1), |_| {});
+        let (left, right) = (inner(lone.product(&d), &y), inner(lone.transposed(&y), &d));
         assert!((left - right).abs() < 1e-10 * left.abs(), "{left} and {right}");
         let at = |t: f64| constraint.linearised_system(0..4, &(x.clone() + d.clone() * t), |_| {}).residual();
         // Formulas of second degree.

@@ -10,6 +10,8 @@ use softly_pde::algebra::{Algebra, Binary, Unary};
 use softly_pde::grid::{AxisId, Grid};
 use softly_pde::operator::Operator;
 
+use crate::nn::linear_map::{AlongAxis, LinearMap, mapped};
+
 /// A number, or a batch of fields `[N, H, W]` in which sizes of 1 stand for any size.
 // Boxing the handle would cost an allocation per operation to save bytes of a value that lives on the stack.
 #[allow(clippy::large_enum_variant)]
@@ -25,6 +27,8 @@ pub enum TensorValue {
 #[derive(Default)]
 pub struct Constants {
     matrices: Mutex<HashMap<(Operator, Kind, DType), Tensor<3>>>,
+    /// Kernels of sparse matrices, `None` for others.
+    maps: Mutex<HashMap<(Operator, Kind), Option<Map>>>,
     /// By address; the array is kept alive with its tensor so that the address stays its own.
     arrays: Mutex<HashMap<(usize, DType), Uploaded>>,
 }
@@ -37,8 +41,14 @@ struct Kind {
     absolute: bool,
 }
 
+/// A kernel that applies a matrix.
+type Map = Arc<dyn LinearMap>;
+
 /// An array and its tensor.
 type Uploaded = (Arc<[f64]>, Tensor<3>);
+
+/// Entries of a row, on average, up to which a matrix is sparse.
+const SPARSE: usize = 8;
 
 fn cached<K: Eq + Hash, V: Clone>(map: &Mutex<HashMap<K, V>>, key: K, make: impl FnOnce() -> V) -> V {
     map.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_insert_with(make).clone()
@@ -84,10 +94,28 @@ impl<'a> TensorAlgebra<'a> {
         })
     }
 
+    /// The matrix as a kernel, if it is sparse.
+    fn map(&self, operator: Operator, kind: Kind) -> Option<Map> {
+        cached(&self.constants.maps, (operator, kind), || {
+            let matrix = operator.matrix(self.grid);
+            let matrix = if kind.transposed { matrix.transposed() } else { matrix };
+            let entries: usize = matrix.rows.iter().map(Vec::len).sum();
+            let value = |v: f64| if kind.absolute { v.abs() } else { v };
+            let row = |row: Vec<(usize, f64)>| row.into_iter().map(|(j, v)| (j, value(v))).collect();
+            (entries <= SPARSE * matrix.size()).then(|| -> Map {
+                let width = (operator.axis == AxisId::Rows).then(|| self.grid.cols());
+                Arc::new(AlongAxis::new(matrix.rows.into_iter().map(row).collect(), width))
+            })
+        })
+    }
+
     fn product(&self, x: &TensorValue, operator: Operator, kind: Kind) -> TensorValue {
         let x = self.tensor(x);
         let n = x.dims()[0];
         let x = x.expand([n, self.grid.rows(), self.grid.cols()]);
+        if let Some(product) = self.map(operator, kind).and_then(|map| mapped(&x, &map)) {
+            return TensorValue::Tensor(product);
+        }
         let matrix = self.matrix(operator, kind);
         TensorValue::Tensor(match operator.axis {
             AxisId::Rows => matrix.matmul(x),

@@ -110,7 +110,7 @@ fn samples(config: &ConstraintConfig, dataset: &Dataset) -> Result<Vec<Vec<Vec<f
     let nodes = dataset.grid.len();
     let field = |sample: &[f32], c: usize| sample[c * nodes..(c + 1) * nodes].iter().map(|&v| f64::from(v)).collect();
     let chosen = |sample| channels.iter().map(|&c| field(sample, c)).collect();
-    Ok(dataset.train.par_chunks_exact(dataset.sample_len()).map(chosen).collect())
+    Ok(dataset.all(Split::Train)?.par_chunks_exact(dataset.sample_len()).map(chosen).collect())
 }
 
 /// One of every `stride` samples.

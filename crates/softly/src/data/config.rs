@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use softly_pde::grid::Grid;
 
 use crate::auto::NumberOrAuto;
-use crate::checks::{at_least_one, positive};
+use crate::checks::{at_least_one, positive, within};
 use crate::data::folder::DatasetFolder;
 use crate::data::generator::GeneratorConfig;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The data: a dataset folder, or a generator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -30,6 +30,10 @@ pub struct DataConfig {
     pub seed: u64,
     /// How channels are normalised for the network.
     pub normalise: Normalise,
+    /// White noise in the training data: its standard deviation as a share of each channel's own. The model learns the clean fields
+    /// behind them: levels below the noise are not trained on, and samplers end there. Needs `normalise = "std"`.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub noise: f64,
     /// Standard deviation of the normalised data, or `auto`: measured over all channels, 0.5 if channels are normalised.
     pub sigma_data: NumberOrAuto,
 }
@@ -43,6 +47,7 @@ impl Default for DataConfig {
             valid: 1_000,
             seed: 0,
             normalise: Normalise::None,
+            noise: 0.0,
             sigma_data: NumberOrAuto::AUTO,
         }
     }
@@ -65,8 +70,21 @@ impl DataConfig {
         if let NumberOrAuto::Number(sigma) = self.sigma_data {
             positive("data.sigma_data", sigma)?;
         }
+        within("data.noise", self.noise, 0.0..1.0, "a share of the data's standard deviation from 0 to below 1")?;
+        if self.noise > 0.0 && self.normalise == Normalise::None {
+            let problem = format!(
+                "{} is a share of each channel's standard deviation, and channels are not normalised",
+                self.noise
+            );
+            return Err(Error::input("data.noise", problem).hint("set data.normalise to \"std\""));
+        }
         self.generator.as_ref().map_or(Ok(()), |generator| generator.get().check())
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 /// How channels are normalised.

@@ -71,6 +71,8 @@ impl Blocks {
 #[derive(Debug, Clone)]
 pub struct BlockHasher {
     samples: usize,
+    /// Blocks of the file before the first one that is hashed.
+    skipped: usize,
     /// Samples in the block under way.
     inside: usize,
     hasher: blake3::Hasher,
@@ -80,7 +82,12 @@ pub struct BlockHasher {
 impl BlockHasher {
     /// A hasher of blocks of so many samples.
     pub fn new(samples: usize) -> Self {
-        Self { samples: samples.max(1), inside: 0, hasher: blake3::Hasher::new(), complete: Vec::new() }
+        Self::after(0, samples)
+    }
+
+    /// The same for the blocks after the first `skipped` ones.
+    pub fn after(skipped: usize, samples: usize) -> Self {
+        Self { samples: samples.max(1), skipped, inside: 0, hasher: blake3::Hasher::new(), complete: Vec::new() }
     }
 
     /// Takes the bytes of the next sample, `f4` little-endian.
@@ -134,6 +141,7 @@ impl BlockHasher {
             (_, n) if ended => (n, self.hasher.finalize().to_hex().to_string()),
             _ => return Ok(()),
         };
+        let block = self.skipped + block;
         if recorded.get(block) == Some(&hash) {
             return Ok(());
         }

@@ -10,10 +10,12 @@ use toml::Table;
 
 use crate::checks::usable_name;
 use crate::constraint::config::{ConstraintConfig, ParameterConfig};
+use crate::data::array_file::ArrayFile;
 use crate::data::dataset::Dataset;
 use crate::data::fingerprint::{BlockHasher, Blocks};
 use crate::data::generator::GeneratorConfig;
 use crate::data::split::Split;
+use crate::data::values::Values;
 use crate::error::{Error, Result};
 use crate::files::read_text;
 use crate::npy;
@@ -80,6 +82,14 @@ pub struct FieldEntry {
 }
 
 impl Description {
+    /// Samples of a split.
+    pub fn count(&self, split: Split) -> usize {
+        match split {
+            Split::Train => self.train,
+            Split::Valid => self.valid,
+        }
+    }
+
     /// The array files of a split by name, with the numbers that a sample has in each.
     pub fn files(&self) -> Vec<(String, usize)> {
         let fields = self.fields.iter().filter(|field| !field.scalar);
@@ -167,10 +177,7 @@ impl DatasetFolder {
 
     /// Samples of a split.
     pub fn count(&self, split: Split) -> usize {
-        match split {
-            Split::Train => self.description.train,
-            Split::Valid => self.description.valid,
-        }
+        self.description.count(split)
     }
 
     /// The equation that the samples obey, if it is known, with the numbers of these data.
@@ -194,24 +201,16 @@ impl DatasetFolder {
         Samples::open(&self.path, &self.description, split, true)
     }
 
-    /// Reads all of it into memory.
+    /// The dataset, whose samples are read when they are used.
     pub fn load(&self) -> Result<Dataset> {
-        let read = |split| -> Result<Vec<f32>> {
-            let mut samples = self.samples(split)?;
-            let mut values =
-                Vec::with_capacity(self.count(split) * self.description.fields.len() * self.description.grid.len());
-            while let Some(fields) = samples.next_sample()? {
-                values.extend(fields.iter().flatten().map(|&v| v as f32));
-            }
-            Ok(values)
-        };
+        let values = |split| Values::of_folder(&self.path, &self.description, split);
         Ok(Dataset {
             fields: self.fields(),
             scalars: self.description.scalars(),
             constants: self.description.constants.clone(),
             grid: self.description.grid.clone(),
-            train: read(Split::Train)?,
-            valid: read(Split::Valid)?,
+            train: values(Split::Train)?,
+            valid: values(Split::Valid)?,
             generator: self.description.generator.clone(),
             equation: self.description.equation.clone(),
         })
@@ -298,47 +297,33 @@ fn check_constants(description: &Description) -> std::result::Result<(), String>
 
 /// An array file that is read sample by sample.
 #[derive(Debug)]
-struct ArrayFile {
-    path: PathBuf,
-    /// Names of the fields in it: one, or all scalars.
-    fields: Vec<String>,
+struct Sequence {
+    file: ArrayFile,
     reader: npy::Reader,
-    /// Numbers of a sample.
-    width: usize,
     hasher: BlockHasher,
-    /// The hashes of its blocks, if they are known.
-    recorded: Option<Vec<String>>,
+    /// Whether blocks are compared with their hashes.
+    checked: bool,
 }
 
-impl ArrayFile {
+impl Sequence {
     /// The next sample's numbers, which are finite; `last` says that no other follows.
-    fn read(&mut self, sample: usize, last: bool, folder: &Path) -> Result<Vec<f64>> {
-        let mut values = vec![0.0; self.width];
+    fn read(&mut self, sample: usize, last: bool) -> Result<Vec<f64>> {
+        let file = &self.file;
+        let mut values = vec![0.0; file.width];
         self.reader.read(&mut values)?;
-        if let Some(bad) = values.iter().position(|v| !(*v as f32).is_finite()) {
-            let field = self.fields.get(bad).unwrap_or(&self.fields[0]);
-            let problem = format!("expected finite numbers, found {} in sample {sample}", values[bad]);
-            return Err(Error::input(place_of(&self.path, field), problem)
-                .hint("drop or repair that sample; `softly data import DIR --drop-nan --out OTHER` drops it"));
-        }
+        file.check_finite(sample, &values)?;
         self.hasher.add_numbers(values.iter().map(|&v| v as f32));
-        if let Some(recorded) = &self.recorded {
-            self.hasher.check(recorded, last, &self.path, folder)?;
+        if self.checked {
+            self.hasher.check(&file.recorded, last, &file.path, &file.folder)?;
         }
         Ok(values)
     }
 }
 
-/// A file and a field in it, as errors name them.
-fn place_of(path: &Path, field: &str) -> String {
-    format!("{} (field `{field}`)", path.display())
-}
-
 /// Samples of a split, one after the other.
 #[derive(Debug)]
 pub struct Samples {
-    folder: PathBuf,
-    files: Vec<ArrayFile>,
+    files: Vec<Sequence>,
     /// For each channel whether it is a scalar.
     scalar: Vec<bool>,
     nodes: usize,
@@ -349,39 +334,13 @@ pub struct Samples {
 impl Samples {
     /// The samples of a split of the dataset in `folder`, whose blocks are compared with their hashes if `checked`.
     pub(super) fn open(folder: &Path, description: &Description, split: Split, checked: bool) -> Result<Self> {
-        let count = if split == Split::Train { description.train } else { description.valid };
-        let grid = &description.grid;
-        let open = |(name, width): (String, usize)| {
-            let path = folder.join(split.name()).join(format!("{name}.npy"));
-            let fields = if name == SCALARS { description.scalars() } else { vec![name.clone()] };
-            let place = place_of(&path, &fields.join(", "));
-            if !path.exists() {
-                return Err(Error::input(place, "dataset.toml names this field, but its file is missing")
-                    .hint("copy the whole folder, or make it again"));
-            }
-            let reader = npy::Reader::open(&path)?;
-            let (expected, words) = if name == SCALARS {
-                (vec![count, width], "[N, S]")
-            } else {
-                (vec![count, grid.rows(), grid.cols()], "[N, H, W]")
-            };
-            if reader.shape != expected {
-                let problem = format!("dataset.toml says {words} = {expected:?}, the array has {:?}", reader.shape);
-                return Err(Error::input(place, problem));
-            }
-            let recorded = checked.then(|| description.blocks.of(split).get(&name).cloned().unwrap_or_default());
-            Ok(ArrayFile {
-                path,
-                fields,
-                reader,
-                width,
-                hasher: BlockHasher::new(description.blocks.samples),
-                recorded,
-            })
+        let sequence = |(file, reader)| {
+            let hasher = BlockHasher::new(description.blocks.samples);
+            Sequence { file, reader, hasher, checked }
         };
-        let files = description.files().into_iter().map(open).collect::<Result<_>>()?;
+        let files = ArrayFile::open_all(folder, description, split)?.into_iter().map(sequence).collect();
         let scalar = description.fields.iter().map(|field| field.scalar).collect();
-        Ok(Self { folder: folder.to_path_buf(), files, scalar, nodes: grid.len(), next: 0, count })
+        Ok(Self { files, scalar, nodes: description.grid.len(), next: 0, count: description.count(split) })
     }
 
     /// The next sample, `[H, W]` for every channel; its values are finite.
@@ -392,7 +351,7 @@ impl Samples {
         let sample = self.next;
         self.next += 1;
         let last = self.next == self.count;
-        let read = |file: &mut ArrayFile| file.read(sample, last, &self.folder);
+        let read = |file: &mut Sequence| file.read(sample, last);
         let mut arrays = self.files.iter_mut().map(read).collect::<Result<Vec<_>>>()?;
         let scalars = if self.scalar.contains(&true) { arrays.pop().unwrap_or_default() } else { Vec::new() };
         let (mut fields, mut scalars) = (arrays.into_iter(), scalars.into_iter());

@@ -67,13 +67,12 @@ impl Source for InMemory<'_> {
     }
 
     fn samples(&self, split: Split, range: Range<usize>) -> Result<Vec<Vec<f32>>> {
-        let values = if split == Split::Train { &self.dataset.train } else { &self.dataset.valid };
         let (len, nodes) = (self.dataset.sample_len(), self.dataset.grid.len());
         let fields = (self.dataset.fields.len() - self.dataset.scalars.len()) * nodes;
         let stored = |sample: &[f32]| {
             let scalars = sample[fields..].iter().step_by(nodes);
             sample[..fields].iter().chain(scalars).copied().collect()
         };
-        Ok(values[range.start * len..range.end * len].chunks_exact(len).map(stored).collect())
+        Ok(self.dataset.samples(split, range)?.chunks_exact(len).map(stored).collect())
     }
 }

@@ -1,5 +1,6 @@
 //! Data: samples of fields on a grid, their folders, and the generators that make them.
 
+pub mod array_file;
 pub mod audit;
 pub mod audit_text;
 pub mod complete;
@@ -14,4 +15,5 @@ pub mod import;
 pub mod in_memory;
 pub mod inspect;
 pub mod split;
+pub mod values;
 pub mod writer;

@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::files::{is_vacant, make_folder, read_text, write_text};
 use crate::job::Job;
 use crate::npy;
+use crate::ranks::Ranks;
 use crate::statistics::Moments;
 
 /// How often finished samples are made safe against a crash of the machine.
@@ -88,6 +89,28 @@ struct Generated {
     plan: Plan,
     generator: GeneratorConfig,
     maker: SampleMaker,
+    /// Those that make the samples; the first one writes them.
+    ranks: &'static dyn Ranks,
+}
+
+impl Generated {
+    fn new(plan: Plan, generator: GeneratorConfig, seed: u64, job: &Job<'_>) -> Result<Self> {
+        plan.check()?;
+        let maker = SampleMaker::new(generator.get(), seed)?;
+        Ok(Self { plan, generator, maker, ranks: job.ranks })
+    }
+
+    /// Samples `range` of `split`, of which every rank makes a part.
+    fn shared(&self, split: Split, range: Range<usize>) -> Result<Vec<Vec<f32>>> {
+        let part = self.ranks.part(range.len());
+        let own = self.maker.samples(split, range.start + part.start..range.start + part.end)?;
+        if self.ranks.count() == 1 {
+            return Ok(own);
+        }
+        let all = self.ranks.join(&own.iter().flatten().map(|&v| f64::from(v)).collect::<Vec<_>>())?;
+        let length = self.fields().len() * self.grid().len();
+        Ok(all.chunks(length).map(|sample| sample.iter().map(|&v| v as f32).collect()).collect())
+    }
 }
 
 impl Source for Generated {
@@ -108,7 +131,13 @@ impl Source for Generated {
     }
 
     fn samples(&self, split: Split, range: Range<usize>) -> Result<Vec<Vec<f32>>> {
-        self.maker.samples(split, range)
+        let order = [split as usize, range.start, range.end].map(|number| number as u64);
+        self.ranks.tell(&order.map(u64::to_le_bytes).concat())?;
+        self.shared(split, range)
+    }
+
+    fn chunk(&self) -> usize {
+        64.max(8 * self.ranks.count() * rayon::current_num_threads())
     }
 }
 
@@ -166,20 +195,40 @@ impl Plan {
     }
 }
 
-/// Generates the data that `config` asks for in `folder`, or goes on where an earlier call stopped.
+/// Generates the data that `config` asks for in `folder`, or goes on where an earlier call stopped. Ranks behind the first help it,
+/// see [`help_generate`].
 pub fn generate(config: &DataConfig, folder: &Path, job: &Job<'_>) -> Result<DatasetFolder> {
+    let (plan, generator) = plan_of(config)?;
+    // Before anything that all samples share is computed.
+    let made = match finished(&plan, folder)? {
+        Some(finished) => finished,
+        None => write(&Generated::new(plan, generator, config.seed, job)?, folder, job)?,
+    };
+    // An empty order: nothing is left to be made.
+    job.ranks.tell(&[])?;
+    Ok(made)
+}
+
+/// Makes samples of `config` for the first rank, which calls [`generate`], until it asks for no more.
+pub fn help_generate(config: &DataConfig, job: &Job<'_>) -> Result<()> {
+    let (plan, generator) = plan_of(config)?;
+    let source = Generated::new(plan, generator, config.seed, job)?;
+    loop {
+        job.go_on("what is done is kept; run the same command again to go on")?;
+        let orders = job.ranks.tell(&[])?;
+        let order: Vec<usize> = orders[0].as_chunks().0.iter().map(|n| u64::from_le_bytes(*n) as usize).collect();
+        let [split, first, last] = order[..] else { return Ok(()) };
+        source.shared(Split::BOTH[split], first..last)?;
+    }
+}
+
+/// The plan and the generator of the data that `config` asks for.
+fn plan_of(config: &DataConfig) -> Result<(Plan, GeneratorConfig)> {
     let Some(generator) = config.generator.clone() else {
         return Err(Error::input("data.generator", "expected a generator, found none").hint("use a preset"));
     };
     let (train, valid, seed) = (config.count, config.valid, Some(config.seed));
-    let plan = Plan { train, valid, seed, generator: Some(generator.clone()), origin: None };
-    // Before anything that all samples share is computed.
-    if let Some(finished) = finished(&plan, folder)? {
-        return Ok(finished);
-    }
-    plan.check()?;
-    let maker = SampleMaker::new(generator.get(), config.seed)?;
-    write(&Generated { plan, generator, maker }, folder, job)
+    Ok((Plan { train, valid, seed, generator: Some(generator.clone()), origin: None }, generator))
 }
 
 /// The dataset in `folder`, if it is the finished dataset of `plan`.
@@ -412,7 +461,12 @@ impl<'a> Writing<'a> {
             let (split, before) = plan.split_of(made);
             let first = made - before;
             let last = if stopped { first } else { plan.count(split).min(first + chunk) };
-            let (written, samples): (_, Result<Vec<Sample>>) = rayon::join(
+            // The first is done by this thread, the only one that may talk to other ranks.
+            let (samples, written): (Result<Vec<Sample>>, _) = rayon::join(
+                || {
+                    let samples = if last > first { source.samples(split, first..last)? } else { Vec::new() };
+                    Ok(samples.iter().map(|sample| Sample::new(sample, nodes, scalars)).collect())
+                },
                 || -> Result<()> {
                     let (split, samples) = &ready;
                     self.append(*split, samples)?;
@@ -422,10 +476,6 @@ impl<'a> Writing<'a> {
                         safe = Instant::now();
                     }
                     Ok(())
-                },
-                || {
-                    let samples = source.samples(split, first..last)?;
-                    Ok(samples.iter().map(|sample| Sample::new(sample, nodes, scalars)).collect())
                 },
             );
             written?;

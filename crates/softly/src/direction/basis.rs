@@ -3,7 +3,9 @@
 //! Grids have at most a few hundred nodes along an axis, so a dense matrix product is a fast transform on every back end
 //! and autodiff passes through it.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use burn::tensor::{DType, Device, Tensor, TensorData};
 use softly_pde::derivative::{Order, Scheme};
 use softly_pde::grid::{Axis, AxisId, Grid, Placement};
 use softly_pde::matrix::Matrix;
@@ -12,6 +14,7 @@ use softly_pde::region::Region;
 use crate::constraint::SoftConstraint;
 use crate::constraint::config::ConstraintConfig;
 use crate::error::Result;
+use crate::nn::linear_map::{AlongBoth, LinearMap, mapped};
 use crate::profile::{self, Part};
 use crate::tensors::to_vec_f64;
 
@@ -120,19 +123,33 @@ impl Family {
     }
 }
 
+/// A transform, and the type and device of its tensors.
+type Known = (DType, Device, Transform);
+
 /// A basis of fields `[C, H, W]`: each channel has the products of the functions of two families, one along each axis.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Basis {
     /// Along rows and columns, by channel.
     families: Vec<[Family; 2]>,
     rows: usize,
     cols: usize,
+    /// Transforms that were asked for so far.
+    transforms: Arc<Mutex<Vec<Known>>>,
 }
 
 impl Basis {
     /// The basis of fields with one channel per entry of `families` on `rows` × `cols` nodes.
     pub fn new(families: Vec<[Family; 2]>, rows: usize, cols: usize) -> Self {
-        Self { families, rows, cols }
+        Self { families, rows, cols, transforms: Arc::default() }
+    }
+
+    /// The basis of `channels` fields on `grid`: Fourier's modes along axes that are periodic, else cosines.
+    pub fn of_grid(channels: usize, grid: &Grid) -> Self {
+        let family = |id: AxisId| match grid.axes.get(id as usize) {
+            Some(axis) if axis.periodic => Family::Fourier,
+            _ => Family::Cosine,
+        };
+        Self::new(vec![AxisId::BOTH.map(family); channels], grid.rows(), grid.cols())
     }
 
     /// The basis for channels `channels` on `grid`, by what their fields do at the sides in `constraint`, whose formulas are
@@ -181,38 +198,79 @@ impl Basis {
 
     /// The transform for tensors of the type and device of `like`.
     pub fn transform(&self, like: &Tensor<4>) -> Transform {
-        let device = like.device().without_autodiff();
-        let matrices = |axis: usize, n: usize, matrix: &dyn Fn(Family, usize) -> Vec<f64>| -> Tensor<4> {
-            let values: Vec<f64> = self.families.iter().flat_map(|families| matrix(families[axis], n)).collect();
-            Tensor::from_data(TensorData::new(values, [1, self.families.len(), n, n]), (&device, like.dtype()))
+        let (dtype, device) = (like.dtype(), like.device().without_autodiff());
+        let mut known = self.transforms.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((.., transform)) = known.iter().find(|(d, place, _)| *d == dtype && *place == device) {
+            return transform.clone();
+        }
+        let matrices = |matrix: fn(Family, usize) -> Vec<f64>| {
+            Matrices::new(&self.families, [self.rows, self.cols], matrix, dtype, &device)
         };
-        let pair = |matrix: &dyn Fn(Family, usize) -> Vec<f64>| {
-            [matrices(0, self.rows, matrix), matrices(1, self.cols, matrix).swap_dims(2, 3)]
-        };
-        Transform { analysis: pair(&Family::analysis), synthesis: pair(&Family::synthesis) }
+        let transform = Transform { analysis: matrices(Family::analysis), synthesis: matrices(Family::synthesis) };
+        known.push((dtype, device, transform.clone()));
+        transform
     }
 }
 
-/// The matrices of a [`Basis`], `[1, C, n, n]`; the second of each pair is transposed, as it multiplies from the right.
+/// The transform of a [`Basis`] for tensors of one type and device.
+#[derive(Debug, Clone)]
 pub struct Transform {
-    analysis: [Tensor<4>; 2],
-    synthesis: [Tensor<4>; 2],
+    analysis: Matrices,
+    synthesis: Matrices,
 }
 
 impl Transform {
+    /// The device of the tensors that it takes.
+    pub fn device(&self) -> Device {
+        self.analysis.tensors[0].device()
+    }
+
     /// Fields `[N, C, H, W]` → their coefficients, of the same shape.
     pub fn coefficients(&self, fields: Tensor<4>) -> Tensor<4> {
-        profile::part(Part::Transforms, || apply(&self.analysis, fields))
+        profile::part(Part::Transforms, || self.analysis.apply(fields))
     }
 
     /// Coefficients `[N, C, H, W]` → fields.
     pub fn fields(&self, coefficients: Tensor<4>) -> Tensor<4> {
-        profile::part(Part::Transforms, || apply(&self.synthesis, coefficients))
+        profile::part(Part::Transforms, || self.synthesis.apply(coefficients))
     }
 }
 
-fn apply([left, right]: &[Tensor<4>; 2], x: Tensor<4>) -> Tensor<4> {
-    left.clone().matmul(x).matmul(right.clone())
+/// A pair of matrices for every channel.
+#[derive(Debug, Clone)]
+struct Matrices {
+    /// `[1, C, H, H]` and `[1, C, W, W]`; the second is transposed, as it multiplies from the right.
+    tensors: [Tensor<4>; 2],
+    /// The same as a kernel.
+    map: Arc<dyn LinearMap>,
+}
+
+impl Matrices {
+    fn new(
+        families: &[[Family; 2]],
+        [rows, cols]: [usize; 2],
+        matrix: fn(Family, usize) -> Vec<f64>,
+        dtype: DType,
+        device: &Device,
+    ) -> Self {
+        let channels = families.len();
+        let left: Vec<f64> = families.iter().flat_map(|families| matrix(families[0], rows)).collect();
+        let right = families.iter().flat_map(|families| {
+            let matrix = matrix(families[1], cols);
+            (0..cols * cols).map(move |i| matrix[i % cols * cols + i / cols])
+        });
+        let right: Vec<f64> = right.collect();
+        let tensor = |values: &[f64], n| {
+            Tensor::from_data(TensorData::new(values.to_vec(), [1, channels, n, n]), (device, dtype))
+        };
+        let tensors = [tensor(&left, rows), tensor(&right, cols)];
+        Self { tensors, map: Arc::new(AlongBoth::new([channels, rows, cols], left, right)) }
+    }
+
+    fn apply(&self, x: Tensor<4>) -> Tensor<4> {
+        let [left, right] = &self.tensors;
+        mapped(&x, &self.map).unwrap_or_else(|| left.clone().matmul(x).matmul(right.clone()))
+    }
 }
 
 /// The eigenvalue of the second derivative along `axis` for each function of `family`; `None` for those that stand for

@@ -161,12 +161,12 @@ impl Direction for KalmanDirection {
         LEVELS * dataset.spread(SAMPLES).len()
     }
 
-    fn measure(&mut self, base: &dyn Denoiser, dataset: &Dataset, units: &Units) {
+    fn measure(&mut self, base: &dyn Denoiser, dataset: &Dataset, units: &Units) -> Result<()> {
         let len = dataset.sample_len();
         let shape = self.stack.fields.shape();
         let chosen: Vec<usize> = dataset.spread(SAMPLES).collect();
         let device = self.errors.get().device();
-        let clean = dataset.clean(&chosen, units, &device);
+        let clean = dataset.clean(&chosen, units, &device)?;
         let (mut errors, mut misfits) = (Vec::new(), Vec::new());
         for (level, sigma) in log_spaced(FIRST, LAST, LEVELS).into_iter().enumerate() {
             let estimate = |(indices, clean): (&[usize], &Tensor<4>)| {
@@ -188,6 +188,7 @@ impl Direction for KalmanDirection {
         }
         self.errors.set(errors);
         self.set_misfit(&misfits);
+        Ok(())
     }
 
     fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {

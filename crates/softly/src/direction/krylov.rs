@@ -12,21 +12,25 @@ pub(crate) fn sum<const D: usize>(x: Tensor<D>) -> Tensor<D> {
 
 /// Σ a b over all numbers of a sample, `[N, …]` → `[N, 1, …]`.
 pub(crate) fn dot<const D: usize>(a: &Tensor<D>, b: &Tensor<D>) -> Tensor<D> {
-    sum(a.clone() * b.clone())
+    let (n, size) = (a.dims()[0], a.dims()[1..].iter().product::<usize>());
+    let mut shape = [1; D];
+    shape[0] = n;
+    // A product of matrices adds up several numbers at a time, a sum in f64 one after the other.
+    a.clone().reshape([n, 1, size]).matmul(b.clone().reshape([n, size, 1])).reshape(shape)
 }
 
-/// x with A x ≈ b by generalised conjugate residuals; all `[N, H, W]`.
+/// x with A x ≈ b by generalised conjugate residuals; all `[N, …]`.
 ///
 /// x has the least ‖b − A x‖ of the Krylov space. The iteration never diverges, whatever A is like, and needs no symmetry.
-pub(crate) fn conjugate_residuals(
-    right: Tensor<3>,
+pub(crate) fn conjugate_residuals<const D: usize>(
+    right: Tensor<D>,
     iterations: usize,
-    apply: impl Fn(Tensor<3>) -> Tensor<3>,
-) -> Tensor<3> {
+    apply: impl Fn(Tensor<D>) -> Tensor<D>,
+) -> Tensor<D> {
     let mut residual = right;
     let mut solution = residual.zeros_like();
     // Search directions, their images, and the inverse squared length of each image.
-    let mut past: Vec<(Tensor<3>, Tensor<3>, Tensor<3>)> = Vec::with_capacity(iterations);
+    let mut past: Vec<(Tensor<D>, Tensor<D>, Tensor<D>)> = Vec::with_capacity(iterations);
     for _ in 0..iterations {
         let mut search = residual.clone();
         let mut image = apply(search.clone());

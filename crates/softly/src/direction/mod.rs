@@ -65,7 +65,9 @@ pub trait Direction: Send + Sync {
     }
 
     /// Measurements on the training data, which `units` normalise, and on the denoiser `base` below the soft constraint.
-    fn measure(&mut self, _base: &dyn Denoiser, _dataset: &Dataset, _units: &Units) {}
+    fn measure(&mut self, _base: &dyn Denoiser, _dataset: &Dataset, _units: &Units) -> Result<()> {
+        Ok(())
+    }
 
     /// Samples that [`Direction::measure`] denoises, every one as often as it does: how long it will take.
     fn samples_to_measure(&self, _dataset: &Dataset) -> usize {

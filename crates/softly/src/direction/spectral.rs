@@ -10,6 +10,7 @@ use burn::tensor::{Device, Tensor};
 
 use crate::constraint::SoftConstraint;
 use crate::data::dataset::Dataset;
+use crate::data::split::Split;
 use crate::denoiser::Denoiser;
 use crate::denoiser::edm::Precondition;
 use crate::direction::basis::{Basis, data_spectrum};
@@ -66,12 +67,14 @@ impl Direction for SpectralDirection {
         smoothed * (per_sample(coefficients.iter().map(|c| c.out), base) / rms)
     }
 
-    fn measure(&mut self, _base: &dyn Denoiser, dataset: &Dataset, units: &Units) {
-        let (count, len, nodes) = (dataset.train_count(), dataset.sample_len(), dataset.grid.len());
+    fn measure(&mut self, _base: &dyn Denoiser, dataset: &Dataset, units: &Units) -> Result<()> {
+        let count = dataset.train_count();
         // Evenly spaced, so that a sorted file is covered as a whole.
         let chosen: Vec<usize> = (0..count).step_by(count.div_ceil(SPECTRUM_SAMPLES).max(1)).collect();
-        let batches = chosen.chunks(64).map(|indices| Dataset::batch(&dataset.train, indices, len, nodes, units));
-        self.spectrum.set(data_spectrum(batches, &self.basis));
+        let batches = chosen.chunks(64).map(|indices| dataset.batch(Split::Train, indices, units));
+        let batches = batches.collect::<Result<Vec<_>>>()?;
+        self.spectrum.set(data_spectrum(batches.into_iter(), &self.basis));
+        Ok(())
     }
 
     fn visit(&mut self, prefix: &str, visit: &mut Visitor<'_>) {

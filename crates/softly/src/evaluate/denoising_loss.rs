@@ -24,7 +24,7 @@ use crate::config::Config;
 use crate::denoiser::Denoiser;
 use crate::denoiser::ddpm::CosineSchedule;
 use crate::error::{Error, Result};
-use crate::evaluate::held_out::HeldOut;
+use crate::evaluate::held_out::{HeldOut, Levels};
 use crate::evaluate::quadrature::integrate;
 use crate::job::Job;
 use crate::noise::Noise;
@@ -127,20 +127,26 @@ impl DenoisingLoss {
         job: &Job<'_>,
     ) -> Result<DenoisingReport> {
         self.check()?;
-        // By batch and level ‖D − x0‖²/d of every sample, and the same in the norm of the noise.
+        // By batch and level ‖D − x0‖²/d of every sample of this rank, and the same in the norm of the noise.
         let (size, noise) = (data.size(), denoiser.noise());
-        let batches = data.at_levels(&self.sigmas, self.batch, seed, &noise, job, |clean, noisy, sigma| {
+        let samples = job.ranks.part(data.count());
+        let levels = Levels { sigmas: &self.sigmas, batch: self.batch, seed, samples };
+        let batches = data.at_levels(&levels, &noise, job, |clean, noisy, sigma| {
             let estimate = to_vec_f64(denoiser.denoise(noisy, &vec![sigma; clean.len() / size]));
             let pairs = estimate.chunks(size).zip(clean.chunks(size));
             let errors = pairs.map(|(e, c)| e.iter().zip(c).map(|(e, c)| e - c).collect::<Vec<f64>>());
             errors.map(|e| [mean_square(&e), mean_square(&noise.whiten(&e))]).collect::<Vec<_>>()
         })?;
-        // Per sample, per level.
-        let in_norm = |norm: usize| -> Vec<Vec<f64>> {
-            let of_sample = |levels: &Vec<Vec<[f64; 2]>>, i: usize| levels.iter().map(|level| level[i][norm]).collect();
-            batches.iter().flat_map(|levels| (0..levels[0].len()).map(|i| of_sample(levels, i))).collect()
+        // Of all ranks, per sample, per level.
+        let in_norm = |norm: usize| -> Result<Vec<Vec<f64>>> {
+            let of_sample = |levels: &Vec<Vec<[f64; 2]>>, i: usize| -> Vec<f64> {
+                levels.iter().map(|level| level[i][norm]).collect()
+            };
+            let own = batches.iter().flat_map(|levels| (0..levels[0].len()).flat_map(|i| of_sample(levels, i)));
+            let all = job.ranks.join(&own.collect::<Vec<f64>>())?;
+            Ok(all.chunks(self.sigmas.len()).map(<[f64]>::to_vec).collect())
         };
-        let losses = in_norm(0);
+        let losses = in_norm(0)?;
         if let Some(bad) = losses.iter().position(|l| l.iter().any(|v| !v.is_finite())) {
             let why = format!("held-out sample {bad} has losses {:?}", losses[bad]);
             return Err(Error::Failed { what: "the denoising loss".into(), why });
@@ -153,7 +159,7 @@ impl DenoisingLoss {
             LevelLoss { sigma, mse, weighted, samples }
         };
         let levels = self.sigmas.iter().enumerate().map(level).collect();
-        Ok(DenoisingReport { levels, bound: self.bound(&in_norm(1), data, &noise) })
+        Ok(DenoisingReport { levels, bound: self.bound(&in_norm(1)?, data, &noise) })
     }
 
     /// The bound from the losses of each sample at each level in the norm of `noise`.

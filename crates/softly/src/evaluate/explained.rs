@@ -16,7 +16,7 @@ use crate::direction::config::ScdConfig;
 use crate::direction::{Direction, DirectionKind};
 use crate::error::{Error, Result};
 use crate::evaluate::denoising_loss::DenoisingLoss;
-use crate::evaluate::held_out::HeldOut;
+use crate::evaluate::held_out::{HeldOut, Levels};
 use crate::job::Job;
 use crate::model::Model;
 use crate::model::blueprint::Blueprint;
@@ -101,7 +101,7 @@ impl Directions {
         let all = ScdConfig { directions: kinds.clone(), ..scd.clone() };
         let mut directions = blueprint.directions(&all, constraint, device)?;
         for direction in &mut directions {
-            direction.measure(model.base(), dataset, &blueprint.data.units);
+            direction.measure(model.base(), dataset, &blueprint.data.units)?;
         }
         let learned = if model.softly().is_some() { scd.directions.len() } else { 0 };
         Ok(Self { all: kinds.into_iter().zip(directions).collect(), learned })
@@ -136,7 +136,8 @@ impl Explained {
         job: &Job<'_>,
     ) -> Result<ExplainedReport> {
         let noise = model.noise();
-        let chunks = data.at_levels(&self.sigmas, self.batch, seed, &noise, job, |clean, noisy, sigma| {
+        let levels = Levels { sigmas: &self.sigmas, batch: self.batch, seed, samples: 0..data.count() };
+        let chunks = data.at_levels(&levels, &noise, job, |clean, noisy, sigma| {
             level_sums(model, directions, clean, noisy, sigma)
         })?;
         let numbers = data.count() * data.size();

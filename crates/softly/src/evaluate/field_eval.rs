@@ -1,5 +1,6 @@
 //! Everything that is measured of a trained model of fields: its samples, its likelihood, its loss and its γ.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::layers::is_reduced;
 use crate::constraint::SoftConstraint;
 use crate::data::dataset::Dataset;
+use crate::data::split::Split;
 use crate::denoiser::Denoiser;
 use crate::direction::compliance::Compliance;
 use crate::error::{Error, Result};
@@ -22,6 +24,7 @@ use crate::model::blueprint::DataSpec;
 use crate::model::trained::{Draw, Trained};
 use crate::objective::Weight;
 use crate::random::{Purpose, Stream};
+use crate::ranks::Ranks;
 use crate::sampler::Observer;
 use crate::statistics::{AtLevel, log_spaced};
 use crate::tensors::{field_batch, to_vec_f64};
@@ -120,14 +123,15 @@ impl FieldEval {
         let start = Instant::now();
         let blueprint = &trained.blueprint;
         let indices: Vec<u64> = (0..self.samples as u64).collect();
+        let own = &indices[job.ranks.part(indices.len())];
         let DataSpec { fields, grid, units, .. } = &blueprint.data;
         let truth = evaluator.equation().map(|truth| SoftConstraint::new(truth, fields, grid, units)).transpose()?;
         let path = Path { truth, levels: Mutex::new(Vec::new()) };
-        let draw =
-            Draw { seed: blueprint.config.train.seed, indices: &indices, batch: self.batch, observed: Some(data) };
+        let draw = Draw { seed: blueprint.config.train.seed, indices: own, batch: self.batch, observed: Some(data) };
         // A step of a sample is two denoiser calls.
         let progress = Scaled::new(job.reporter, 2.0);
         let samples = trained.generate(&draw, &job.reporting_to(&progress), &|_| Box::new(Watch { path: &path }))?;
+        let samples = job.ranks.join(&samples)?;
         // Projected samples lie on a surface: they have no density, and D alone is not what they are drawn with.
         let density = blueprint.config.denoiser.scd.as_ref().is_none_or(|scd| scd.compliance != Compliance::FULL);
         let mut result = FieldResult {
@@ -137,8 +141,8 @@ impl FieldEval {
             likelihood_samples: Vec::new(),
             bound: None,
             loss: Vec::new(),
-            gamma: gamma(trained, &normalised(trained, data, 32), job.device),
-            path: path.summary(),
+            gamma: gamma(trained, &normalised(trained, data, 32)?, job.device),
+            path: path.joined(job.ranks)?,
             seconds: 0.0,
         };
         if density {
@@ -163,7 +167,7 @@ impl FieldEval {
         }
         settings.probes = Probes::Rademacher { count: 1 };
         settings.batch = self.batch;
-        let values = normalised(trained, data, self.likelihood);
+        let values = normalised(trained, data, self.likelihood)?;
         let held_out = HeldOut { values: &values, shape: data.shape(), units: &trained.blueprint.data.units };
         let progress = Scaled::new(job.reporter, (6 * self.likelihood_steps) as f64 / PROGRESS_PER_SAMPLE as f64);
         match settings.evaluate(&trained.model, held_out, 0, &job.reporting_to(&progress)) {
@@ -193,7 +197,7 @@ impl FieldEval {
         }
         let mut settings = DenoisingLoss::for_model(&trained.blueprint.config, LEVELS);
         settings.batch = self.batch;
-        let values = normalised(trained, data, self.loss);
+        let values = normalised(trained, data, self.loss)?;
         let held_out = HeldOut { values: &values, shape: data.shape(), units: &trained.blueprint.data.units };
         let sigma_data = trained.model.sigma_data;
         let report = settings.evaluate(&trained.model, held_out, sigma_data, 0, job)?;
@@ -213,9 +217,9 @@ impl FieldEval {
 }
 
 /// The first `count` held-out samples in the units of `trained`, `[N, C, H, W]`.
-fn normalised(trained: &Trained, data: &Dataset, count: usize) -> Vec<f32> {
+fn normalised(trained: &Trained, data: &Dataset, count: usize) -> Result<Vec<f32>> {
     let indices: Vec<usize> = (0..count.min(data.valid_count())).collect();
-    Dataset::batch(&data.valid, &indices, data.sample_len(), data.grid.len(), &trained.blueprint.data.units)
+    data.batch(Split::Valid, &indices, &trained.blueprint.data.units)
 }
 
 /// Noise levels at which loss and γ are measured.
@@ -256,9 +260,18 @@ struct Path {
 }
 
 impl Path {
-    fn summary(self) -> Vec<AtLevel> {
+    /// The levels of the samples of all ranks.
+    fn joined(self, ranks: &dyn Ranks) -> Result<Vec<AtLevel>> {
         let levels = self.levels.into_inner().unwrap_or_else(PoisonError::into_inner);
-        levels.into_iter().map(|(sigma, values)| AtLevel::of(sigma, values)).collect()
+        let of_level = |(step, (sigma, values)): (usize, (f64, Vec<f64>))| {
+            values.into_iter().flat_map(move |value| [step as f64, sigma, value])
+        };
+        let own: Vec<f64> = levels.into_iter().enumerate().flat_map(of_level).collect();
+        let mut all: BTreeMap<usize, (f64, Vec<f64>)> = BTreeMap::new();
+        for &[step, sigma, value] in ranks.join(&own)?.as_chunks().0 {
+            all.entry(step as usize).or_insert((sigma, Vec::new())).1.push(value);
+        }
+        Ok(all.into_values().map(|(sigma, values)| AtLevel::of(sigma, values)).collect())
     }
 }
 

@@ -3,6 +3,7 @@
 //! No number stands alone. A residual can be lowered by fields that hardly vary, so amplitudes and spectra stand beside
 //! it; distances between finite sets are never zero, so each has a floor: what training data score.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
@@ -13,8 +14,9 @@ use softly_pde::spectrum::{RadialSpectrum, log_spectral_distance};
 use crate::constraint::SoftConstraint;
 use crate::constraint::config::{ConstraintConfig, ResidualConfig};
 use crate::data::dataset::Dataset;
+use crate::data::split::Split;
 use crate::error::{Error, Result};
-use crate::evaluate::neighbours::{Nearest, nearest, nearest_distances};
+use crate::evaluate::neighbours::{Nearest, nearest};
 use crate::model::trained::Trained;
 use crate::statistics::Summary;
 
@@ -159,9 +161,17 @@ pub struct ReferenceRow {
     pub metrics: FieldMetrics,
 }
 
+/// The distance of each of `points` `[N, C, H, W]` to the nearest training sample of `data`, `[N]`.
+fn nearest_distances(points: &[f32], data: &Dataset, units: &Units) -> Result<Vec<f64>> {
+    let found = nearest(points, data.pieces(Split::Train), data.grid.len(), units)?;
+    Ok(found.into_iter().map(|nearest| nearest.distance).collect())
+}
+
 /// Measures sets of samples against data and the true equation.
 pub struct FieldEvaluator<'a> {
     data: &'a Dataset,
+    /// Held-out samples `[N, C, H, W]`.
+    valid: Cow<'a, [f32]>,
     units: Units,
     equation: Option<Equation>,
     reference: Option<Box<dyn Reference>>,
@@ -244,9 +254,11 @@ impl<'a> FieldEvaluator<'a> {
         let truth = truth.map(|truth| data.complete(truth));
         let truth = truth.as_ref();
         let spectrum = RadialSpectrum::new(&data.grid).map_err(|e| Error::input("data", e))?;
-        let distances = nearest_distances(&data.valid, &data.train, data.grid.len(), units);
+        let valid = data.all(Split::Valid)?;
+        let distances = nearest_distances(&valid, data, units)?;
         let mut evaluator = Self {
             data,
+            valid,
             units: units.clone(),
             equation: truth.map(|truth| Equation::new(truth, data)).transpose()?,
             reference: data.reference()?,
@@ -254,7 +266,7 @@ impl<'a> FieldEvaluator<'a> {
             held_out: Vec::new(),
             held_out_neighbours: OverSamples::of(distances).expect("checked data are not empty"),
         };
-        evaluator.held_out = evaluator.set_statistics(&evaluator.statistics(&data.valid));
+        evaluator.held_out = evaluator.set_statistics(&evaluator.statistics(&evaluator.valid));
         Ok(evaluator)
     }
 
@@ -282,7 +294,7 @@ impl<'a> FieldEvaluator<'a> {
         let measured: Vec<Measured> = measured.into_iter().flatten().collect();
         let count = measured.len();
         let over = |pick: &dyn Fn(&Measured) -> Option<f64>| OverSamples::of(measured.iter().filter_map(pick));
-        let distances = nearest_distances(&finite, &self.data.train, self.data.grid.len(), &self.units);
+        let distances = nearest_distances(&finite, self.data, &self.units)?;
         let Some(neighbours) = OverSamples::of(distances) else {
             return Err(Error::input("samples", format!("none of the {total} samples is finite"))
                 .hint("lower the guidance scale, or train longer"));
@@ -324,13 +336,13 @@ impl<'a> FieldEvaluator<'a> {
     ///
     /// The data's distances to themselves are zero: compare with the floors instead.
     pub fn references(&self) -> Result<Vec<ReferenceRow>> {
-        let valid = &self.data.valid;
+        let valid = &self.valid;
         let (length, nodes) = (self.data.sample_len(), self.data.grid.len());
-        let mut rows = vec![("data".to_string(), valid.clone())];
+        let mut rows = vec![("data".to_string(), valid.to_vec())];
         if let Some(reference) = &self.reference {
             let start = nodes * reference.solution();
-            let mut zero = valid.clone();
-            let mut shuffled = valid.clone();
+            let mut zero = valid.to_vec();
+            let mut shuffled = valid.to_vec();
             for (k, (zero, shuffled)) in
                 zero.chunks_exact_mut(length).zip(shuffled.chunks_exact_mut(length)).enumerate()
             {
@@ -352,8 +364,8 @@ impl<'a> FieldEvaluator<'a> {
     }
 
     /// The nearest training sample of each of `samples` `[N, C, H, W]`, in physical units.
-    pub fn nearest(&self, samples: &[f32]) -> Vec<Nearest> {
-        nearest(samples, &self.data.train, self.data.grid.len(), &self.units)
+    pub fn nearest(&self, samples: &[f32]) -> Result<Vec<Nearest>> {
+        nearest(samples, self.data.pieces(Split::Train), self.data.grid.len(), &self.units)
     }
 
     /// The fields of a sample `[C, H, W]`.
@@ -364,7 +376,8 @@ impl<'a> FieldEvaluator<'a> {
     /// Measures one sample; `None` if it is not finite.
     fn measure<T: Copy + Into<f64>>(&self, sample: &[T]) -> Option<Measured> {
         let fields = self.split(sample);
-        if !fields.iter().flatten().all(|v| v.is_finite()) {
+        // Marginals and neighbours are compared in single precision.
+        if !fields.iter().flatten().all(|&v| (v as f32).is_finite()) {
             return None;
         }
         let values = |equation: &Equation| equation.compiled.residual_values(&equation.constrained(&fields));
@@ -412,15 +425,14 @@ impl<'a> FieldEvaluator<'a> {
 
     /// Compares the fields of `samples` `[N, C, H, W]`, seen as `statistics`, with the held-out data.
     fn compare_fields(&self, samples: &[f32], statistics: Vec<Vec<FieldStatistics>>) -> Result<Vec<FieldComparison>> {
-        let length = self.data.sample_len();
         // As many training samples, spread over all of them.
         let (train, n) = (self.data.train_count(), statistics.len().min(self.data.train_count()));
-        let chosen = (0..n).map(|k| k * train / n * length);
-        let subset: Vec<f32> = chosen.flat_map(|at| &self.data.train[at..at + length]).copied().collect();
+        let chosen: Vec<usize> = (0..n).map(|k| k * train / n).collect();
+        let subset = self.data.batch(Split::Train, &chosen, &Units::identity(self.data.fields.len()))?;
         let set_statistics = self.set_statistics(&statistics);
         let floors = self.set_statistics(&self.statistics(&subset));
         let compare = |channel: usize| {
-            let held_out = self.pooled(&self.data.valid, channel);
+            let held_out = self.pooled(&self.valid, channel);
             let w1 = |values: &[f32]| {
                 w1_1d(&self.pooled(values, channel), &held_out).map_err(|e| Error::input("samples", e))
             };

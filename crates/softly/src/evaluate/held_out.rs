@@ -1,5 +1,7 @@
 //! Data that a model was not trained on, as its likelihood and its loss are measured on.
 
+use std::ops::Range;
+
 use burn::tensor::Tensor;
 use rayon::prelude::*;
 
@@ -19,6 +21,19 @@ pub struct HeldOut<'a> {
     pub shape: [usize; 3],
     /// What a normalised 1 is in physical units.
     pub units: &'a Units,
+}
+
+/// Noise levels at which held-out samples are looked at.
+#[derive(Debug, Clone)]
+pub(crate) struct Levels<'a> {
+    /// The levels.
+    pub sigmas: &'a [f64],
+    /// Samples that are looked at together.
+    pub batch: usize,
+    /// Seed of the noise.
+    pub seed: u64,
+    /// The samples.
+    pub samples: Range<usize>,
 }
 
 impl HeldOut<'_> {
@@ -46,7 +61,7 @@ impl HeldOut<'_> {
         scale.iter().map(|s| s.abs().log2()).sum::<f64>() / scale.len() as f64
     }
 
-    /// `measure(clean, noisy, σ)` of every batch of samples at every noise level of `sigmas`, by batch and level; `clean` and
+    /// `measure(clean, noisy, σ)` of every batch of samples at every one of `levels`, by batch and level; `clean` and
     /// `noisy` `[N, C, H, W]`.
     ///
     /// `kind` is the noise that the measured denoiser removes. The noise of sample i is fixed by (seed, i, position of
@@ -54,19 +69,17 @@ impl HeldOut<'_> {
     /// samples × levels.
     pub(crate) fn at_levels<T: Send>(
         &self,
-        sigmas: &[f64],
-        batch: usize,
-        seed: u64,
+        levels: &Levels<'_>,
         kind: &Noise,
         job: &Job<'_>,
         measure: impl Fn(&[f64], Tensor<4>, f64) -> T + Sync,
     ) -> Result<Vec<Vec<T>>> {
         self.check()?;
-        let indices: Vec<usize> = (0..self.count()).collect();
+        let indices: Vec<usize> = levels.samples.clone().collect();
         let of_batch = |chunk: &[usize]| {
             let clean: Vec<f64> = chunk.iter().flat_map(|&i| self.sample(i)).collect();
             let mut streams: Vec<Stream> =
-                chunk.iter().map(|&i| Stream::new(seed, Purpose::ValidNoise, i as u64)).collect();
+                chunk.iter().map(|&i| Stream::new(levels.seed, Purpose::ValidNoise, i as u64)).collect();
             let at_level = |&sigma: &f64| {
                 if job.stopped() {
                     return None;
@@ -77,9 +90,9 @@ impl HeldOut<'_> {
                 job.reporter.advance(chunk.len() as u64);
                 Some(measured)
             };
-            sigmas.iter().map(at_level).collect()
+            levels.sigmas.iter().map(at_level).collect()
         };
-        let measured: Option<Vec<Vec<T>>> = indices.par_chunks(batch.max(1)).map(of_batch).collect();
+        let measured: Option<Vec<Vec<T>>> = indices.par_chunks(levels.batch.max(1)).map(of_batch).collect();
         measured.ok_or_else(|| Error::Interrupted { hint: NOTHING_WRITTEN.into() })
     }
 

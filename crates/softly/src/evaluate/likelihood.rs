@@ -27,10 +27,10 @@
 //! the accuracy. [`LikelihoodReport::forced_steps`] counts the steps that hit such places; if there are many, trust the
 //! bound of [`crate::evaluate::denoising_loss`], which asks nothing of the denoiser but its error.
 //!
-//! **How.** x moves along straight lines in σ where the data are narrow and stands still where they are wide, so its
-//! path is solved in σ. The trace is constant in both, so it is integrated in ln σ, over the nodes that the path
-//! visits: one trace per step, and the stages within a step need no derivative. The state is f64 around the network's
-//! f32.
+//! **How.** x moves along straight lines in σ where the data are narrow and stands still where they are wide; in both cases the
+//! estimate D and the trace are constant, and in between they are smooth in ln σ. So the path is that of a polynomial through
+//! the latest estimates in the place of D, everything else being exact, and the trace is integrated over the same nodes: a step
+//! is one denoiser call with its derivative. The state is f64 around the network's f32.
 
 use burn::tensor::Device;
 use rayon::prelude::*;
@@ -48,6 +48,7 @@ use crate::noise::Noise;
 use crate::random::{Purpose, Stream};
 use crate::sampler::Sampler;
 use crate::sampler::sigma_grid::SigmaGrid;
+use crate::sampler::solver::multistep::Leap;
 use crate::statistics::Summary;
 use crate::tensors::{field_batch, to_vec_f64};
 use crate::units::Units;
@@ -69,11 +70,11 @@ pub enum Integrator {
         /// Levels of the whole schedule.
         levels: usize,
     },
-    /// Bogacki and Shampine's third-order steps, as long as their error allows. Every sample has steps of its own, so
+    /// UniPC upwards: steps of one denoiser call, as long as their error allows. Every sample has steps of its own, so
     /// its result does not depend on its batch.
     Adaptive {
-        /// Largest error of a step: of the state in units of σ (root mean square over dimensions), and of the trace's
-        /// integral in nats per dimension.
+        /// Largest error of a step before its correction: of the state in units of σ (root mean square over dimensions), and of
+        /// the trace's integral in nats per dimension.
         tolerance: f64,
     },
 }
@@ -118,7 +119,7 @@ impl Default for Likelihood {
         Self {
             sigma_min,
             sigma_max,
-            integrator: Integrator::Adaptive { tolerance: 3e-4 },
+            integrator: Integrator::Adaptive { tolerance: 1e-3 },
             probes: Probes::Rademacher { count: 4 },
             batch: 64,
         }
@@ -143,6 +144,29 @@ pub struct SampleLikelihood {
     pub reverse_passes: usize,
     /// Steps that were taken though their error was too large, because they were as short as steps may be.
     pub forced_steps: usize,
+}
+
+impl SampleLikelihood {
+    /// All of it as numbers, which ranks send each other.
+    fn numbers(&self) -> [f64; 8] {
+        let (has_error, error) = self.probe_standard_error.map_or((0.0, 0.0), |error| (1.0, error));
+        let counts = [self.evaluations, self.reverse_passes, self.forced_steps].map(|count| count as f64);
+        [self.nats, self.bits_per_dim, self.bits_per_dim_physical, has_error, error, counts[0], counts[1], counts[2]]
+    }
+
+    fn of_numbers(numbers: [f64; 8]) -> Self {
+        let [nats, bits_per_dim, bits_per_dim_physical, has_error, error, evaluations, reverse_passes, forced_steps] =
+            numbers;
+        Self {
+            nats,
+            bits_per_dim,
+            bits_per_dim_physical,
+            probe_standard_error: (has_error > 0.0).then_some(error),
+            evaluations: evaluations as usize,
+            reverse_passes: reverse_passes as usize,
+            forced_steps: forced_steps as usize,
+        }
+    }
 }
 
 /// The likelihood of a set of samples.
@@ -183,9 +207,13 @@ pub struct LikelihoodReport {
 /// Units of progress per sample: hundredths of its way in ln σ.
 pub const PROGRESS_PER_SAMPLE: usize = 100;
 
-/// Steps multiply σ by at most 1 + this …
-const LONGEST: f64 = 3.0;
-/// … and by 1 + this at least: a denoiser with jumps (signs of residuals) has no short step without error.
+/// Estimates that a step is predicted from; its correction has one more.
+const ORDER: usize = 3;
+/// The first step in ln σ, …
+const FIRST: f64 = 0.25;
+/// … the longest, …
+const LONGEST: f64 = 1.4;
+/// … and the shortest: a denoiser with jumps (signs of residuals) has no short step without error.
 const SHORTEST: f64 = 0.01;
 
 impl Likelihood {
@@ -210,8 +238,8 @@ impl Likelihood {
     /// −log p of every sample of `data`.
     ///
     /// Build `denoiser` on a device without autodiff, or its weights get gradients that nobody wants. Sample i depends
-    /// on (seed, i) and its data alone. Chunks of samples run in parallel; progress is counted in hundredths of samples
-    /// done, [`PROGRESS_PER_SAMPLE`] per sample in all.
+    /// on (seed, i) and its data alone. Ranks share the samples, chunks of samples run in parallel; progress is counted in
+    /// hundredths of samples done, [`PROGRESS_PER_SAMPLE`] per sample in all.
     pub fn evaluate(
         &self,
         denoiser: &dyn Denoiser,
@@ -233,7 +261,7 @@ impl Likelihood {
             device: job.device,
         };
         let noise = denoiser.noise();
-        let indices: Vec<usize> = (0..data.count()).collect();
+        let indices: Vec<usize> = job.ranks.part(data.count()).collect();
         let chunks: Vec<Option<Vec<Path>>> = indices
             .par_chunks((self.batch / rows).max(1))
             .map(|chunk| {
@@ -246,8 +274,10 @@ impl Likelihood {
             return Err(Error::Interrupted { hint: "nothing was written; run the same command again".into() });
         };
         let last = levels[levels.len() - 1];
+        let own = paths.iter().flatten().map(|path| path.outcome(flow.exact, last, data, &noise));
+        let own: Vec<f64> = own.flat_map(|sample| sample.numbers()).collect();
         let samples: Vec<SampleLikelihood> =
-            paths.iter().flatten().map(|path| path.outcome(flow.exact, last, data, &noise)).collect();
+            job.ranks.join(&own)?.as_chunks().0.iter().map(|numbers| SampleLikelihood::of_numbers(*numbers)).collect();
         if let Some((i, bad)) = samples.iter().enumerate().find(|(_, s)| !s.nats.is_finite()) {
             let why = format!(
                 "−log p of held-out sample {i} came out as {}: the denoiser drives its path out of all bounds",
@@ -321,9 +351,9 @@ impl Likelihood {
         Path {
             x,
             sigma,
-            slope: Vec::new(),
+            known: Vec::new(),
             probes,
-            step: 0.3 * sigma,
+            step: FIRST,
             log_sigma: Vec::new(),
             rates: Vec::new(),
             evaluations: 0,
@@ -393,16 +423,19 @@ impl Likelihood {
     }
 }
 
+/// −ln σ and the estimate D `[C, H, W]` there.
+type Known = (f64, Vec<f64>);
+
 /// One sample's way from σmin to σmax.
 struct Path {
     /// The state, `[C, H, W]`.
     x: Vec<f64>,
     sigma: f64,
-    /// dx/dσ there.
-    slope: Vec<f64>,
+    /// The latest estimates D and the −ln σ at which they were made, the latest first.
+    known: Vec<Known>,
     /// `[K, C, H, W]`.
     probes: Vec<f64>,
-    /// Length in σ of the next step to try.
+    /// Length in ln σ of the next step to try.
     step: f64,
     /// ln σ of the nodes visited.
     log_sigma: Vec<f64>,
@@ -417,8 +450,8 @@ struct Path {
 
 /// The flow at a state.
 struct Node {
-    /// dx/dσ = (x − D)/σ.
-    slope: Vec<f64>,
+    /// D.
+    denoised: Vec<f64>,
     /// The divergence in ln σ, d − vᵀ J v per probe.
     rates: Vec<f64>,
 }
@@ -427,7 +460,8 @@ impl Path {
     fn arrive(&mut self, x: Vec<f64>, sigma: f64, node: Node) {
         self.x = x;
         self.sigma = sigma;
-        self.slope = node.slope;
+        self.known.insert(0, (-sigma.ln(), node.denoised));
+        self.known.truncate(ORDER);
         self.log_sigma.push(sigma.ln());
         self.rates.push(node.rates);
     }
@@ -438,20 +472,27 @@ impl Path {
         self.reverse_passes += self.probes.len() / size;
     }
 
-    /// The error, per dimension, of the integral of the trace if the next node is the given one.
-    ///
-    /// As for the state it is a quarter of the distance between the parabola's integral and the trapezium's.
+    /// dx/dσ = (x − D)/σ.
+    fn slope(&self) -> Vec<f64> {
+        slope(&self.x, &self.known[0].1, self.sigma)
+    }
+
+    /// The error, per dimension, of the integral of the trace over a step to the given node: how far the polynomial through the
+    /// latest four nodes, or as many as there are, is from the one through one node less.
     fn trace_error(&self, sigma: f64, rates: &[f64]) -> f64 {
-        let n = self.rates.len();
-        if n < 2 {
-            return 0.0;
-        }
         let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len() as f64;
-        let before = |k: usize| (self.log_sigma[k], mean(&self.rates[k]));
-        let here = (sigma.ln(), mean(rates));
-        let width = here.0 - before(n - 1).0;
-        let bend = divided_difference(before(n - 2), before(n - 1), here);
-        0.25 * width.powi(3) / 6.0 * bend.abs() / self.x.len() as f64
+        let nodes = self.log_sigma.iter().zip(&self.rates).rev().map(|(u, rates)| (*u, mean(rates)));
+        let all: Vec<(f64, f64)> = std::iter::once((sigma.ln(), mean(rates))).chain(nodes).take(4).collect();
+        let width = all[0].0 - all[1].0;
+        let distance = match all[..] {
+            [a, b, c, d] => {
+                let third = (divided_difference(c, b, a) - divided_difference(d, c, b)) / (a.0 - d.0);
+                third * width.powi(3) * (width / 12.0 + (b.0 - c.0) / 6.0)
+            }
+            [a, b, c] => divided_difference(c, b, a) * width.powi(3) / 6.0,
+            _ => (all[0].1 - all[1].1) * width / 12.0,
+        };
+        distance.abs() / self.x.len() as f64
     }
 
     /// Progress since it was asked for last.
@@ -522,7 +563,7 @@ impl Flow<'_> {
         states.iter().zip(denoised.chunks(self.size())).map(|((x, sigma), d)| slope(x, d, *sigma)).collect()
     }
 
-    /// dx/dσ and the divergence at each state, its σ and its probes `[K, C, H, W]`.
+    /// D and the divergence at each state, its σ and its probes `[K, C, H, W]`.
     ///
     /// A reverse pass gives ∇(v·D) = Jᵀ v for every row of a batch, so a sample has a row per probe. The graph of a
     /// forward pass serves one reverse pass only: the row's forward pass is repeated too.
@@ -548,29 +589,29 @@ impl Flow<'_> {
             forms.extend(probes.chunks(size).zip(pulled.chunks(size)).map(dot));
         }
         let mut first = 0;
-        let node = |(x, sigma, probes): (&[f64], f64, &[f64])| {
+        let node = |(_, _, probes): (&[f64], f64, &[f64])| {
             let rows = first..first + probes.len() / size;
             first = rows.end;
-            let slope = slope(x, &denoised[rows.start * size..(rows.start + 1) * size], sigma);
+            let denoised = denoised[rows.start * size..(rows.start + 1) * size].to_vec();
             let forms = &forms[rows];
             let d = size as f64;
             let rates =
                 if self.exact { vec![d - forms.iter().sum::<f64>()] } else { forms.iter().map(|f| d - f).collect() };
-            Node { slope, rates }
+            Node { denoised, rates }
         };
         states.into_iter().map(node).collect()
     }
 
     /// Heun's step of every path to `next`.
     fn heun_step(&self, paths: &mut [&mut Path], next: f64) {
-        let euler: Vec<_> = paths.iter().map(|p| (moved(&p.x, &[(next - p.sigma, &p.slope)]), next)).collect();
+        let euler: Vec<_> = paths.iter().map(|p| (moved(&p.x, &[(next - p.sigma, &p.slope())]), next)).collect();
         let there = self.slopes(&euler);
         let arrived: Vec<Vec<f64>> = paths
             .iter()
             .zip(&there)
             .map(|(p, there)| {
                 let half = 0.5 * (next - p.sigma);
-                moved(&p.x, &[(half, &p.slope), (half, there)])
+                moved(&p.x, &[(half, &p.slope()), (half, there)])
             })
             .collect();
         let nodes = self.nodes(paths.iter().zip(&arrived).map(|(p, x)| (&x[..], next, &p.probes[..])).collect());
@@ -582,44 +623,31 @@ impl Flow<'_> {
 
     /// Tries the next step of every path, and lengthens or shortens it by its error.
     fn adaptive_step(&self, paths: &mut [&mut Path], last: f64, tolerance: f64) {
-        let steps: Vec<f64> = paths
-            .iter()
-            .map(|p| {
-                let left = last - p.sigma;
-                // No tiny step is left for the end: curvature would be measured over it.
-                if left <= p.step { left } else { p.step.min(0.5 * left) }
-            })
-            .collect();
-        let stage = |fraction: f64, slopes: &[&[f64]]| -> Vec<Vec<f64>> {
-            let states: Vec<_> = paths
-                .iter()
-                .zip(&steps)
-                .zip(slopes)
-                .map(|((p, h), slope)| (moved(&p.x, &[(fraction * h, slope)]), p.sigma + fraction * h))
-                .collect();
-            self.slopes(&states)
+        let leap = |path: &&mut Path| {
+            let left = (last / path.sigma).ln();
+            // No tiny step is left for the end: curvature would be measured over it.
+            let length = path.step.min(0.5 * left);
+            let next = if left <= path.step { last } else { path.sigma * length.exp() };
+            (next, Leap::along_the_flow(path.sigma, next))
         };
-        let first: Vec<&[f64]> = paths.iter().map(|p| &p.slope[..]).collect();
-        let second = stage(0.5, &first);
-        let third = stage(0.75, &second.iter().map(Vec::as_slice).collect::<Vec<_>>());
-        let arrived: Vec<(Vec<f64>, f64)> = (0..paths.len())
-            .map(|i| {
-                let (p, h) = (&paths[i], steps[i]);
-                let terms = [(2.0 / 9.0 * h, first[i]), (h / 3.0, &second[i][..]), (4.0 / 9.0 * h, &third[i][..])];
-                (moved(&p.x, &terms), if h == last - p.sigma { last } else { p.sigma + h })
-            })
-            .collect();
-        let nodes = self.nodes(paths.iter().zip(&arrived).map(|(p, (x, s))| (&x[..], *s, &p.probes[..])).collect());
-        for (((path, h), (x, sigma)), node) in paths.iter_mut().zip(steps).zip(arrived).zip(nodes) {
-            path.count(3, self.size());
-            // The embedded formula is ¾ of the step plus ¼ of the trapezium's, so the error is ¼ of their distance.
-            let distance2: f64 =
-                (0..x.len()).map(|i| (x[i] - path.x[i] - 0.5 * h * (path.slope[i] + node.slope[i])).powi(2)).sum();
-            let state_error = 0.25 * (distance2 / x.len() as f64).sqrt() / sigma;
+        let leaps: Vec<(f64, Leap)> = paths.iter().map(leap).collect();
+        let predicted: Vec<Vec<f64>> =
+            paths.iter().zip(&leaps).map(|(p, (_, leap))| landed(leap, &p.x, &p.known)).collect();
+        let places = paths.iter().zip(&leaps).zip(&predicted);
+        let nodes = self.nodes(places.map(|((p, (next, _)), x)| (&x[..], *next, &p.probes[..])).collect());
+        for (((path, (sigma, leap)), predicted), node) in paths.iter_mut().zip(leaps).zip(predicted).zip(nodes) {
+            path.count(1, self.size());
+            let order = path.known.len() as f64;
+            let known: Vec<Known> =
+                std::iter::once((leap.to(), node.denoised.clone())).chain(path.known.iter().cloned()).collect();
+            let x = landed(&leap, &path.x, &known);
+            let distance2: f64 = x.iter().zip(&predicted).map(|(x, p)| (x - p).powi(2)).sum();
+            let state_error = (distance2 / x.len() as f64).sqrt() / sigma;
             let error = state_error.max(path.trace_error(sigma, &node.rates)) / tolerance;
             // A number that is not finite must not pass for a small error.
             let error = if state_error.is_finite() && error.is_finite() { error } else { f64::INFINITY };
-            let forced = error > 1.0 && h <= SHORTEST * path.sigma * (1.0 + 1e-9);
+            let length = (sigma / path.sigma).ln();
+            let forced = error > 1.0 && length <= SHORTEST * (1.0 + 1e-9);
             if forced && error.is_infinite() {
                 // The path has left every bound. Nothing brings it back, and the outcome will say so.
                 path.arrive(vec![f64::NAN; x.len()], last, node);
@@ -627,8 +655,16 @@ impl Flow<'_> {
                 path.forced_steps += usize::from(forced);
                 path.arrive(x, sigma, node);
             }
-            let factor = (0.9 * error.powf(-1.0 / 3.0)).clamp(0.2, 4.0);
-            path.step = (h * factor).clamp(SHORTEST * path.sigma, LONGEST * path.sigma);
+            let factor = (0.9 * error.powf(-1.0 / (order + 1.0))).clamp(0.2, 2.0);
+            path.step = (length * factor).clamp(SHORTEST, LONGEST);
         }
     }
+}
+
+/// Where `leap` leads from `x` if D is the polynomial through the `known` estimates.
+fn landed(leap: &Leap, x: &[f64], known: &[Known]) -> Vec<f64> {
+    let weights = leap.weights(known.iter().map(|(lambda, _)| *lambda));
+    let terms: Vec<(f64, &[f64])> = weights.into_iter().zip(known).map(|(w, (_, d))| (w, &d[..])).collect();
+    let decay = leap.decay();
+    moved(&x.iter().map(|x| decay * x).collect::<Vec<_>>(), &terms)
 }

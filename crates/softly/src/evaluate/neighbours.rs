@@ -1,9 +1,11 @@
 //! Nearest neighbours: how far samples are from the data they might be copies of.
 
+use std::borrow::Cow;
+
 use rayon::prelude::*;
 use softly_kernels::matmul::{MatmulShape, matmul_nt};
 
-use crate::data::dataset::Dataset;
+use crate::error::Result;
 use crate::units::Units;
 
 /// Candidates that are compared with all points at a time.
@@ -21,29 +23,27 @@ pub struct Nearest {
     pub index: usize,
 }
 
-/// The distance of each of `points` to the nearest of `candidates`, `[N]`, see [`nearest`].
-pub fn nearest_distances(points: &[f32], candidates: &[f32], nodes: usize, units: &Units) -> Vec<f64> {
-    nearest(points, candidates, nodes, units).into_iter().map(|nearest| nearest.distance).collect()
-}
-
-/// For each of `points` `[N, C, H, W]` the nearest of `candidates` `[M, C, H, W]`, `[N]`; both are physical, with
-/// `nodes` = H · W.
+/// For each of `points` `[N, C, H, W]` the nearest of `candidates`, which come in pieces `[M, C, H, W]`, `[N]`; both are physical,
+/// with `nodes` = H · W.
 ///
 /// A matrix product per block, `|a − b|² = |a|² + |b|² − 2 a·b`, tells which candidates can be nearest at all; those
 /// are compared in double precision, so that a copy has distance 0.
-pub fn nearest(points: &[f32], candidates: &[f32], nodes: usize, units: &Units) -> Vec<Nearest> {
+pub fn nearest<'a>(
+    points: &[f32],
+    candidates: impl IntoIterator<Item = Result<Cow<'a, [f32]>>>,
+    nodes: usize,
+    units: &Units,
+) -> Result<Vec<Nearest>> {
     let length = nodes * units.mean.len();
-    let normalised = |values: &[f32], range: std::ops::Range<usize>| {
-        Dataset::batch(values, &range.collect::<Vec<_>>(), length, nodes, units)
-    };
-    let (n, m) = (points.len() / length, candidates.len() / length);
-    let points = normalised(points, 0..n);
+    let n = points.len() / length;
+    let points = units.normalised_numbers(points.to_vec(), nodes);
     let squares: Vec<f64> = points.par_chunks_exact(length).map(square).collect();
     // Squared distances for now.
     let mut best = vec![Nearest { distance: f64::INFINITY, index: 0 }; n];
     let mut products = vec![0.0; n * BLOCK];
-    for start in (0..m).step_by(BLOCK) {
-        let block = normalised(candidates, start..m.min(start + BLOCK));
+    let mut start = 0;
+    let mut compare = |block: &[f32]| {
+        let block = units.normalised_numbers(block.to_vec(), nodes);
         let block_squares: Vec<f64> = block.par_chunks_exact(length).map(square).collect();
         let count = block_squares.len();
         let products = &mut products[..n * count];
@@ -60,9 +60,13 @@ pub fn nearest(points: &[f32], candidates: &[f32], nodes: usize, units: &Units) 
                 }
             }
         });
+        start += count;
+    };
+    for piece in candidates {
+        piece?.chunks(BLOCK * length).for_each(&mut compare);
     }
     let root = |best: Nearest| Nearest { distance: (best.distance / length as f64).sqrt(), ..best };
-    best.into_iter().map(root).collect()
+    Ok(best.into_iter().map(root).collect())
 }
 
 fn square(values: &[f32]) -> f64 {
@@ -86,9 +90,11 @@ mod tests {
         // Exact copies among the points, in the first and in a later block.
         points[20..30].copy_from_slice(&candidates[30..40]);
         points[50..60].copy_from_slice(&candidates[5550..5560]);
-        let which = nearest(&points, &candidates, nodes, &units);
+        // In two pieces, the first of which is no multiple of a block.
+        let pieces = || candidates.chunks(10 * 400).map(|piece| Ok(piece.into()));
+        let which = nearest(&points, pieces(), nodes, &units).unwrap();
         assert_eq!((which[2].index, which[5].index), (3, 555));
-        let found = nearest_distances(&points, &candidates, nodes, &units);
+        let found: Vec<f64> = which.iter().map(|nearest| nearest.distance).collect();
         assert_eq!((found[2], found[5]), (0.0, 0.0));
         for (a, found) in points.chunks_exact(10).zip(found) {
             let distance = |b: &[f32]| {
@@ -99,6 +105,6 @@ mod tests {
             // Normalised numbers are rounded to single precision, which the offset of 100 makes felt.
             assert!((found - expected).abs() < 1e-5 * (1.0 + expected), "{found} instead of {expected}");
         }
-        assert_eq!(nearest_distances(&points[..10], &[], nodes, &units), [f64::INFINITY]);
+        assert_eq!(nearest(&points[..10], [], nodes, &units).unwrap()[0].distance, f64::INFINITY);
     }
 }

@@ -88,12 +88,15 @@ pub struct Blueprint {
 impl Blueprint {
     /// Finds out every `auto` of `config` from the data.
     pub fn new(config: &Config, dataset: &Dataset) -> Result<Self> {
-        let (units, sigma_data) = dataset.units(&config.data);
+        let (units, sigma_data) = dataset.units(&config.data)?;
         let mut config = config.clone();
         config.data.sigma_data = NumberOrAuto::Number(sigma_data);
+        // Nothing below the noise of the data can be learned from them.
+        let least = config.data.noise * sigma_data;
+        config.sampler.sigma_min = config.sampler.sigma_min.max(least);
         if let NoiseDist::TruncLogNormal { min, .. } = &mut config.objective.noise {
             // Samplers end at sigma_min, so that is the lowest noise worth training on.
-            min.get_or_insert(config.sampler.sigma_min);
+            *min = Some(min.unwrap_or(config.sampler.sigma_min).max(least));
         }
         check_units(&dataset.fields, &units, sigma_data)?;
         let data = DataSpec {
@@ -102,13 +105,18 @@ impl Blueprint {
             hash: dataset.hash(),
             grid: dataset.grid.clone(),
             units,
-            floors: dataset.floors(),
+            floors: dataset.floors()?,
         };
         let activations = config.denoiser.backbone.get().footprint(data.shape()).activations;
         config.train.shares = config.train.shares.or_else(|| Some(config.train.automatic_shares(activations)));
         config.truth = config.truth.or_else(|| dataset.equation.clone());
         for equation in [&mut config.constraint, &mut config.truth].into_iter().flatten() {
             *equation = dataset.complete(equation);
+        }
+        if least > 0.0 && !matches!(config.objective.noise, NoiseDist::TruncLogNormal { .. }) {
+            let problem =
+                "expected trunc-log-normal, whose levels can begin at the noise of the data, found another kind";
+            return Err(Error::input("objective.noise.kind", problem).hint("change it, or leave data.noise out"));
         }
         // The dataset's own equation has not been seen by anyone before.
         config.check()?;
@@ -143,6 +151,9 @@ impl Blueprint {
                 .hint("add a [denoiser.scd] table"));
         }
         config.data.sigma_data = NumberOrAuto::Number(base.sigma_data());
+        if config.data.noise == 0.0 {
+            config.data.noise = base.config.data.noise;
+        }
         let mut blueprint = Self::new(&config, dataset)?;
         let (data, known) = (&blueprint.data, &base.data);
         // A network from elsewhere does not name its fields or say what their units were.
@@ -168,6 +179,11 @@ impl Blueprint {
     /// The standard deviation of the normalised data.
     pub fn sigma_data(&self) -> f64 {
         self.config.data.sigma_data.number().expect("a blueprint has no auto left")
+    }
+
+    /// The standard deviation of the noise in the training data, in normalised units.
+    pub fn data_noise(&self) -> f64 {
+        self.config.data.noise * self.sigma_data()
     }
 
     /// The constraint that the method is given, compiled.

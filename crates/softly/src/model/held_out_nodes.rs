@@ -3,6 +3,7 @@
 use burn::tensor::Device;
 
 use crate::data::dataset::Dataset;
+use crate::data::split::Split;
 use crate::error::{Error, Result, nearest};
 use crate::random::{Purpose, Stream};
 use crate::sampler::guidance::{ObservedNodes, Observing};
@@ -39,7 +40,7 @@ impl HeldOutNodes {
             }
         }
         let indices: Vec<usize> = (0..data.valid_count()).collect();
-        let values = Dataset::batch(&data.valid, &indices, data.sample_len(), nodes, units);
+        let values = data.batch(Split::Valid, &indices, units)?;
         Ok(Self { values: values.into_iter().map(f64::from).collect(), weights })
     }
 

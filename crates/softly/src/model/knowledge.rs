@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use softly_pde::gaussian::Modes;
 
 use crate::data::dataset::Dataset;
+use crate::direction::basis::Basis;
 use crate::error::{Error, Result};
 use crate::files::make_folder;
 use crate::job::Job;
@@ -19,7 +20,7 @@ use crate::observe::errors::{Errors, LevelErrors, Misfit};
 use crate::observe::kriging::Moments;
 
 /// Version of the files and of how they are measured.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 impl Trained {
     /// All that `needs` asks for; the errors of the denoiser are read from a file beside it, or measured on `dataset` and written.
@@ -27,7 +28,7 @@ impl Trained {
         // Before minutes are spent on measuring.
         self.check_conditioning()?;
         let errors = needs.errors.then(|| self.errors(dataset, job)).transpose()?;
-        let data = needs.data.then(|| Moments::of(dataset, &self.blueprint.data.units));
+        let data = needs.moments.then(|| Moments::of(dataset, &self.blueprint.data.units)).transpose()?;
         Ok(Knowledge { errors, data })
     }
 
@@ -39,15 +40,19 @@ impl Trained {
         let file = self.errors_file(dataset)?;
         let shape = self.model.shape;
         if let Some(levels) = file.exists().then(|| read(&file, shape.iter().product())).and_then(Result::ok) {
-            return Ok(Errors::new(levels, shape, self.model.sigma_data));
+            return Ok(self.errors_of(levels));
         }
         let errors = self.measure_errors(dataset, job)?;
         if let Err(error) = write(&file, &errors) {
             job.reporter.note(&format!("measured errors are not kept: {error}"));
         }
         // As a second command finds them: in single precision.
-        Ok(read(&file, shape.iter().product())
-            .map_or(errors, |levels| Errors::new(levels, shape, self.model.sigma_data)))
+        Ok(read(&file, shape.iter().product()).map_or(errors, |levels| self.errors_of(levels)))
+    }
+
+    fn errors_of(&self, levels: Vec<LevelErrors>) -> Errors {
+        let data = &self.blueprint.data;
+        Errors::new(levels, Basis::of_grid(data.fields.len(), &data.grid), self.model.sigma_data)
     }
 
     fn measure_errors(&self, dataset: &Dataset, job: &Job<'_>) -> Result<Errors> {
@@ -88,6 +93,7 @@ fn write(path: &Path, errors: &Errors) -> Result<()> {
         if let Some(misfit) = &level.misfit {
             add(format!("misfit-mean-{k}"), 1, &misfit.mean);
             add(format!("misfit-variance-{k}"), 1, &misfit.variance);
+            add(format!("misfit-rest-{k}"), 1, &misfit.rest);
             add(format!("misfit-inflation-{k}"), 1, &[misfit.inflation]);
         }
     }
@@ -107,7 +113,8 @@ fn read(path: &Path, dimensions: usize) -> Result<Vec<LevelErrors>> {
         let values = vectors.chunks_exact(dimensions).map(|mode| mode.iter().map(|v| v * v).sum()).collect();
         let misfit = numbers(format!("misfit-mean-{k}")).and_then(|mean| {
             let inflation = *numbers(format!("misfit-inflation-{k}"))?.first()?;
-            Some(Misfit { mean, variance: numbers(format!("misfit-variance-{k}"))?, inflation })
+            let [variance, rest] = ["variance", "rest"].map(|name| numbers(format!("misfit-{name}-{k}")));
+            Some(Misfit { mean, variance: variance?, rest: rest?, inflation })
         });
         (rest.len() == dimensions).then_some(LevelErrors { modes: Modes { vectors, values, rest }, misfit })
     };

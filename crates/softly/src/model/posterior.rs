@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::job::{Job, NOTHING_WRITTEN};
 use crate::model::trained::{Draw, Trained};
 use crate::nn::parameter::{Parameters, Visitor};
+use crate::noise::Noise;
 use crate::observe::conditioning::{Given, Knowledge};
 use crate::observe::observations::{Measured, Observations};
 use crate::random::{Purpose, Stream};
@@ -52,12 +53,13 @@ impl Trained {
 
     /// Refuses a model that cannot be given measurements.
     pub(crate) fn check_conditioning(&self) -> Result<()> {
-        if !self.blueprint.config.noise.is_white() {
-            let problem =
-                "conditioning on measurements is for models of white noise, and this one's noise is a random field";
-            return Err(Error::input(self.path.display(), problem).hint(
-                "train without `noise.field`, or guide by observed nodes: `sampler.guidance` of the kind `fundps`",
-            ));
+        let conditioning = &self.blueprint.config.conditioning;
+        if conditioning.method().needs().white_noise && !self.blueprint.config.noise.is_white() {
+            let problem = format!(
+                "`{}` is for models of white noise, and this one's noise is a random field",
+                conditioning.name()
+            );
+            return Err(Error::input("conditioning", problem).hint("use --conditioning kalman, or fundps"));
         }
         if self.blueprint.config.sampler.guidance.is_some() {
             let problem = "the run has guidance by its constraint, which does not go with measurements";
@@ -97,9 +99,9 @@ impl Trained {
         let samples = samples.concat();
         if let Some(bad) = samples.iter().position(|v| !v.is_finite()) {
             let len: usize = self.model.shape.iter().product();
-            let problem = format!("sample {} came out as {}", bad / len, samples[bad]);
-            return Err(Error::input(self.path.display(), problem)
-                .hint("lower the scale of the guidance, take more steps, or use --conditioning kalman"));
+            let (place, sample) = (self.path.display().to_string(), (bad / len) as u64);
+            let hint = "lower the scale of the guidance, take more steps, or use --conditioning kalman".into();
+            return Err(Error::NotFinite { place, sample, value: samples[bad], hint });
         }
         let count = (cases.len() * draw.indices.len()).max(1) as f64;
         let per_sample = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64 / count;
@@ -122,8 +124,9 @@ impl Trained {
         let streams = |purpose| -> Vec<Stream> {
             indices.iter().map(|&i| Stream::new(seed, purpose, ((case as u64) << 32) | i)).collect()
         };
+        let kind = denoiser.noise();
         let numbers = |streams: &mut Vec<Stream>| {
-            field_batch(streams.iter_mut().flat_map(|s| s.normals(size)).collect(), shape, job.device)
+            field_batch(streams.iter_mut().flat_map(|s| kind.draw(s, size)).collect(), shape, job.device)
         };
         let latents = numbers(&mut streams(Purpose::Latent));
         let mut more = streams(Purpose::SamplerNoise);
@@ -166,6 +169,10 @@ impl Denoiser for CountedDenoiser<'_> {
 
     fn log_variance(&self, sigma: &[f64]) -> Option<Tensor<1>> {
         self.denoiser.log_variance(sigma)
+    }
+
+    fn noise(&self) -> Noise {
+        self.denoiser.noise()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Run folders: the files of a training.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::File;
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::files::{read_text, write_text};
+use crate::files::{claim, read_text, write_text};
 
 /// How long a training that is just stopping is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -62,6 +62,11 @@ impl RunFolder {
         self.path.join("snapshots").join("final.safetensors")
     }
 
+    /// The averaged weights after `step` steps, if `train.snapshot_every` asks for them.
+    pub fn snapshot_at(&self, step: u64) -> PathBuf {
+        self.path.join("snapshots").join(format!("step-{step}.safetensors"))
+    }
+
     /// The step of the newest line of metrics; 0 before the first.
     pub fn step(&self) -> u64 {
         let text = read_text(&self.metrics()).unwrap_or_default();
@@ -102,21 +107,16 @@ impl RunFolder {
     /// Makes this process the only one that trains here, until the file is dropped or the process ends, however it ends. A
     /// training that is just stopping is waited for.
     pub(crate) fn lock(&self) -> Result<File> {
-        let path = self.log();
-        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(Error::io("write", &path))?;
         let deadline = Instant::now() + PATIENCE;
-        let mut attempt = file.try_lock();
-        while matches!(attempt, Err(TryLockError::WouldBlock)) && Instant::now() < deadline {
-            sleep(Duration::from_millis(50));
-            attempt = file.try_lock();
-        }
-        match attempt {
-            Err(TryLockError::WouldBlock) => {
-                Err(Error::input(self.path.display(), "another process is training in this folder")
-                    .hint("wait until it is done, or stop it; then run the same command again"))
+        loop {
+            if let Some(file) = claim(&self.log())? {
+                return Ok(file);
             }
-            // Not every file system has locks; there it is up to the user.
-            Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
+            if Instant::now() > deadline {
+                return Err(Error::input(self.path.display(), "another process is training in this folder")
+                    .hint("wait until it is done, or stop it; then run the same command again"));
+            }
+            sleep(Duration::from_millis(50));
         }
     }
 }
@@ -136,7 +136,10 @@ pub struct RunInfo {
     pub dataset_hash: String,
     /// Where it ran.
     pub device: String,
-    /// Threads it could use.
+    /// Processes that shared the work.
+    #[serde(default = "one")]
+    pub ranks: usize,
+    /// Threads each could use.
     pub threads: usize,
     /// `running`, `interrupted`, `failed` or `finished`.
     pub status: String,
@@ -145,6 +148,11 @@ pub struct RunInfo {
     /// Numbers of the constraint that were fitted to the data, by name: at the start, and after every step of the fit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fit: Vec<BTreeMap<String, f64>>,
+}
+
+/// The ranks of a run by itself.
+fn one() -> usize {
+    1
 }
 
 /// One line of `metrics.jsonl`: means over the steps since the last line.

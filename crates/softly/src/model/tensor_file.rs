@@ -1,10 +1,11 @@
 //! Named f32 arrays in `.safetensors` files, with text metadata and a checksum.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::{Dtype, SafeTensors};
 
 use crate::direction::DirectionKind;
 use crate::error::{Error, Result};
@@ -22,13 +23,42 @@ pub struct TensorFile {
     pub tensors: Vec<NamedTensor>,
 }
 
+/// An array that is to be written: its name, its shape and its values.
+pub struct View<'a> {
+    /// The name.
+    pub name: String,
+    /// The shape.
+    pub shape: &'a [usize],
+    /// The values, row-major.
+    pub values: &'a [f32],
+}
+
+/// What a file's header says of an array; the bytes follow the header one array after the other.
+impl safetensors::View for &View<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
+    }
+
+    fn shape(&self) -> &[usize] {
+        self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(&[])
+    }
+
+    fn data_len(&self) -> usize {
+        size_of_val(self.values)
+    }
+}
+
 /// BLAKE3 of the metadata's text and of every tensor, by name: its name, its shape and its bytes.
-fn checksum(text: &str, tensors: &[NamedTensor]) -> String {
-    let mut sorted: Vec<&NamedTensor> = tensors.iter().collect();
-    sorted.sort_by_key(|(name, _, _)| name);
+fn checksum(text: &str, tensors: &[View<'_>]) -> String {
+    let mut sorted: Vec<&View<'_>> = tensors.iter().collect();
+    sorted.sort_by_key(|view| &view.name);
     let mut hasher = blake3::Hasher::new();
     hasher.update(text.as_bytes());
-    for (name, shape, values) in sorted {
+    for View { name, shape, values } in sorted {
         hasher.update(format!("\n{name} {shape:?}\n").as_bytes());
         hasher.update(&bytes(values));
     }
@@ -43,22 +73,32 @@ fn bytes(values: &[f32]) -> Vec<u8> {
     bytes
 }
 
+/// Writes a file of `tensors` as a whole, without a second copy of them in memory.
+pub fn write(path: &Path, metadata: &HashMap<String, String>, tensors: &[View<'_>]) -> Result<()> {
+    // A hash map would write its keys in another order every time; one key keeps the bytes reproducible.
+    let sorted: std::collections::BTreeMap<_, _> = metadata.iter().collect();
+    let text = serde_json::to_string(&sorted).expect("text is valid JSON");
+    let text = format!("{text}\n{}", checksum(&text, tensors));
+    let metadata = HashMap::from([("softly".to_string(), text)]);
+    // Arrays lie in the order of their names.
+    let mut sorted: Vec<&View<'_>> = tensors.iter().collect();
+    sorted.sort_by_key(|view| &view.name);
+    let header = safetensors::serialize(sorted.iter().map(|view| (view.name.as_str(), *view)), Some(metadata))
+        .map_err(|e| Error::input(path.display(), format!("cannot be written: {e}")))?;
+    write_atomically(path, |out| {
+        out.write_all(&header)?;
+        sorted.iter().try_for_each(|view| out.write_all(&bytes(view.values)))
+    })
+}
+
 impl TensorFile {
     /// Writes the file as a whole.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let bytes: Vec<Vec<u8>> = self.tensors.iter().map(|(_, _, values)| bytes(values)).collect();
-        let views = self.tensors.iter().zip(&bytes).map(|((name, shape, _), bytes)| {
-            let view = TensorView::new(Dtype::F32, shape.clone(), bytes).expect("shape and values agree");
-            (name.clone(), view)
-        });
-        // A hash map would write its keys in another order every time; one key keeps the bytes reproducible.
-        let sorted: std::collections::BTreeMap<_, _> = self.metadata.iter().collect();
-        let text = serde_json::to_string(&sorted).expect("text is valid JSON");
-        let text = format!("{text}\n{}", checksum(&text, &self.tensors));
-        let metadata = Some(HashMap::from([("softly".to_string(), text)]));
-        let file = safetensors::serialize(views.collect::<Vec<_>>(), metadata)
-            .map_err(|e| Error::input(path.display(), format!("cannot be written: {e}")))?;
-        write_atomically(path, |out| out.write_all(&file))
+        write(path, &self.metadata, &self.views())
+    }
+
+    fn views(&self) -> Vec<View<'_>> {
+        self.tensors.iter().map(|(name, shape, values)| View { name: name.clone(), shape, values }).collect()
     }
 
     /// Reads a file that [`TensorFile::write`] wrote.
@@ -88,7 +128,7 @@ impl TensorFile {
         let Some((text, expected)) = text.split_once('\n') else {
             return Err(damaged(path, "found a header without a checksum".into()));
         };
-        if expected != checksum(text, &self.tensors) {
+        if expected != checksum(text, &self.views()) {
             return Err(damaged(path, "found contents that do not match their checksum".into()));
         }
         self.metadata =

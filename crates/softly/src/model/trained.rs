@@ -18,6 +18,7 @@ use crate::model::blueprint::Blueprint;
 use crate::model::held_out_nodes::HeldOutNodes;
 use crate::model::run_folder::RunFolder;
 use crate::model::snapshot::Snapshot;
+use crate::ranks::Ranks;
 use crate::sampler::{Observer, Sampler, Target, Unobserved};
 use crate::tensors::{field_batch, to_vec_f64};
 
@@ -162,8 +163,8 @@ impl Trained {
         let samples: Vec<f64> = batches.concat();
         if let Some(bad) = samples.iter().position(|v| !v.is_finite()) {
             let sample = draw.indices[bad / self.model.shape.iter().product::<usize>()];
-            return Err(Error::input(self.path.display(), format!("sample {sample} came out as {}", samples[bad]))
-                .hint("lower the guidance scale, or train longer"));
+            let hint = "lower the guidance scale, or train longer".into();
+            return Err(Error::NotFinite { place: self.path.display().to_string(), sample, value: samples[bad], hint });
         }
         Ok(samples)
     }
@@ -213,9 +214,21 @@ impl Trained {
         memory::check("--count and --batch", bytes)
     }
 
-    /// [`Trained::generate`] without observers.
+    /// Refuses ranks that have loaded another model than rank 0, or the same with other settings.
+    pub fn check_ranks(&self, ranks: &dyn Ranks) -> Result<()> {
+        if ranks.count() == 1 {
+            return Ok(());
+        }
+        let bytes = std::fs::read(&self.path).map_err(Error::io("read", &self.path))?;
+        ranks.same("snapshot", &blake3::hash(&bytes).to_hex())?;
+        ranks.same("configuration", &self.blueprint.config.to_toml())
+    }
+
+    /// [`Trained::generate`] without observers. Every rank draws some of them, and all get all.
     pub fn samples(&self, draw: &Draw<'_>, job: &Job<'_>) -> Result<Vec<f64>> {
-        self.generate(draw, job, &|_| Box::new(Unobserved))
+        let part = Draw { indices: &draw.indices[job.ranks.part(draw.indices.len())], ..*draw };
+        let own = self.generate(&part, job, &|_| Box::new(Unobserved))?;
+        job.ranks.join(&own)
     }
 }
 

@@ -74,6 +74,11 @@ pub trait BuildBackbone {
         false
     }
 
+    /// Whether activations can be computed again on the way back, see [`recomputing`](crate::nn::recompute::recomputing).
+    fn can_recompute(&self) -> bool {
+        false
+    }
+
     /// Whether parts of a batch gain from threads of their own.
     fn is_large(&self) -> bool {
         false

@@ -11,6 +11,7 @@ use softly_kernels::adam::{self as kernels, AdamStep};
 use softly_kernels::norm::normalize_rows;
 
 use crate::nn::parameter::Parameters;
+use crate::ranks::Ranks;
 
 /// How the learning rate changes over the run. `step` counts from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -238,8 +239,28 @@ impl GradientList {
         Self(all)
     }
 
+    /// The sum of the gradients of a model on the shares of a batch, one share after the other: all of `lists` and those of other ranks.
+    pub fn added(mut lists: Vec<Self>, ranks: &dyn Ranks) -> Self {
+        if ranks.count() == 1 {
+            let mut sum = lists.remove(0);
+            for list in lists {
+                sum.add(list);
+            }
+            return sum;
+        }
+        let lengths: Vec<Option<usize>> = lists[0].0.iter().map(|gradient| gradient.as_ref().map(Vec::len)).collect();
+        let flat = |list: Self| list.0.into_iter().flatten().collect::<Vec<_>>().concat();
+        let mut rest = &ranks.add(lists.into_iter().map(flat).collect())[..];
+        let mut take = |len: usize| {
+            let (first, others) = rest.split_at(len);
+            rest = others;
+            first.to_vec()
+        };
+        Self(lengths.into_iter().map(|len| len.map(&mut take)).collect())
+    }
+
     /// Adds the gradients of the same model on other data.
-    pub fn add(&mut self, other: Self) {
+    fn add(&mut self, other: Self) {
         self.0.par_iter_mut().zip(other.0).for_each(|(sum, other)| match (sum, other) {
             (Some(sum), Some(other)) => sum.iter_mut().zip(&other).for_each(|(a, b)| *a += b),
             (sum, other) => *sum = sum.take().or(other),

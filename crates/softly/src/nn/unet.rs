@@ -1,6 +1,7 @@
 //! The magnitude-preserving U-Net of EDM2: every layer keeps the size of its input, so no normalisation layers and no
 //! weight decay are needed. Parameters have the names of the published network, so that weights can be exchanged.
 
+use burn::backend::DispatchTensor;
 use burn::tensor::{Device, Tensor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ use crate::nn::layers::{Fourier, LogVariance, conv_weight, gain, linear_weight, 
 use crate::nn::mp_ops as mp;
 use crate::nn::padding::Padding;
 use crate::nn::parameter::{Parameter, Parameters, Visitor};
+use crate::nn::recompute;
 use crate::random::Stream;
 
 /// Weight of the residual branch and of attention in their sums.
@@ -71,6 +73,10 @@ impl BuildBackbone for UNetConfig {
     fn is_large(&self) -> bool {
         true
     }
+
+    fn can_recompute(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -98,9 +104,59 @@ struct BlockPlan {
 }
 
 struct Attention {
-    heads: usize,
     qkv: Parameter<4>,
     proj: Parameter<4>,
+}
+
+/// What a block does to its inputs, whatever its weights.
+#[derive(Clone, Copy)]
+struct BlockPath {
+    side: Side,
+    resample: Resample,
+    /// Whether the number of channels changes.
+    changes: bool,
+    /// Attention heads; 0 for none.
+    heads: usize,
+}
+
+impl BlockPath {
+    /// `inputs` are x `[N, inputs, H, W]`, the embedding `[N, E]` and the weights in the order of [`Block::forward`] →
+    /// `[N, outputs, H', W']`.
+    fn forward(self, inputs: Vec<DispatchTensor>) -> Tensor<4> {
+        let mut inputs = inputs.into_iter();
+        let mut next = || inputs.next().expect("as many inputs as Block::forward gives");
+        let x = Tensor::from_dispatch(next());
+        let emb: Tensor<2> = Tensor::from_dispatch(next());
+        let emb_gain: Tensor<1> = Tensor::from_dispatch(next());
+        let emb_linear: Tensor<2> = Tensor::from_dispatch(next());
+        let [conv_res0, conv_res1] = [next(), next()].map(Tensor::<4>::from_dispatch);
+        let mut x = match self.resample {
+            Resample::Keep => x,
+            Resample::Down => mp::down(x),
+            Resample::Up => mp::up(x),
+        };
+        let conv_skip = self.changes.then(|| Tensor::from_dispatch(next()));
+        let skip = |x: Tensor<4>| match &conv_skip {
+            Some(weight) => mp::conv(x, weight.clone()),
+            None => x,
+        };
+        if self.side == Side::Encoder {
+            x = mp::pixel_norm(skip(x));
+        }
+        let inner = mp::silu_conv(x.clone(), conv_res0);
+        let scale = mp::linear(emb, emb_linear, emb_gain) + 1.0;
+        let branch = mp::scaled_silu_conv(inner, scale, conv_res1);
+        if self.side == Side::Decoder {
+            x = skip(x);
+        }
+        if self.heads == 0 {
+            return mp::sum(x, branch, BRANCH, CLIP);
+        }
+        let [qkv, proj] = [next(), next()].map(Tensor::<4>::from_dispatch);
+        let x = mp::sum(x, branch, BRANCH, f64::INFINITY);
+        let mixed = mp::attention(mp::conv(x.clone(), qkv), self.heads);
+        mp::sum(x, mp::conv(mixed, proj), BRANCH, CLIP)
+    }
 }
 
 /// A residual block, with attention or without.
@@ -126,7 +182,6 @@ impl Block {
             conv_res1: conv_weight(outputs, outputs, 3, stream, device),
             conv_skip: (inputs != outputs).then(|| conv_weight(inputs, outputs, 1, stream, device)),
             attention: (heads > 0).then(|| Attention {
-                heads,
                 qkv: conv_weight(outputs, 3 * outputs, 1, stream, device),
                 proj: conv_weight(outputs, outputs, 1, stream, device),
             }),
@@ -136,30 +191,14 @@ impl Block {
 
     /// `x [N, inputs, H, W]`, `emb [N, E]` → `[N, outputs, H', W']`.
     fn forward(&self, x: Tensor<4>, emb: &Tensor<2>) -> Tensor<4> {
-        let mut x = match self.plan.resample {
-            Resample::Keep => x,
-            Resample::Down => mp::down(x),
-            Resample::Up => mp::up(x),
-        };
-        let skip = |x: Tensor<4>| match &self.conv_skip {
-            Some(weight) => mp::conv(x, weight.get()),
-            None => x,
-        };
-        if self.plan.side == Side::Encoder {
-            x = mp::pixel_norm(skip(x));
-        }
-        let inner = mp::silu_conv(x.clone(), self.conv_res0.get());
-        let scale = mp::linear(emb.clone(), self.emb_linear.get(), self.emb_gain.get()) + 1.0;
-        let branch = mp::scaled_silu_conv(inner, scale, self.conv_res1.get());
-        if self.plan.side == Side::Decoder {
-            x = skip(x);
-        }
-        let Some(attention) = &self.attention else {
-            return mp::sum(x, branch, BRANCH, CLIP);
-        };
-        let x = mp::sum(x, branch, BRANCH, f64::INFINITY);
-        let mixed = mp::attention(mp::conv(x.clone(), attention.qkv.get()), attention.heads);
-        mp::sum(x, mp::conv(mixed, attention.proj.get()), BRANCH, CLIP)
+        let BlockPlan { side, resample, heads, .. } = self.plan;
+        let path = BlockPath { side, resample, changes: self.conv_skip.is_some(), heads };
+        let weights = [&self.conv_res0, &self.conv_res1].into_iter().chain(&self.conv_skip);
+        let weights = weights.chain(self.attention.iter().flat_map(|attention| [&attention.qkv, &attention.proj]));
+        let mut inputs = vec![x.into_dispatch(), emb.clone().into_dispatch()];
+        inputs.extend([self.emb_gain.get().into_dispatch(), self.emb_linear.get().into_dispatch()]);
+        inputs.extend(weights.map(|weight| weight.get().into_dispatch()));
+        recompute::part(inputs, move |inputs| path.forward(inputs))
     }
 }
 

@@ -89,21 +89,41 @@ impl Loss {
     }
 }
 
-/// A batch of training data: clean fields and what the denoiser sees, both `[N, C, H, W]`, with one σ per sample.
+/// A batch of training data: fields and what the denoiser sees, both `[N, C, H, W]`, with one σ per sample.
+///
+/// Fields may have noise of their own, y = x0 + s·noise, as far as s is known: then x = y + √(σ² − s²)·noise is x0 with noise σ.
 pub struct Batch<'a> {
-    /// x0.
+    /// y, or x0 if s = 0.
     pub clean: Tensor<4>,
-    /// x = x0 + σ·noise.
+    /// x.
     pub noisy: Tensor<4>,
-    /// The noise levels.
+    /// The noise levels, none below s.
     pub sigma: &'a [f64],
+    /// s.
+    pub data_noise: f64,
 }
 
 impl<'a> Batch<'a> {
     /// `clean` fields with `noise` of unit variance and levels `sigma` added.
     pub fn new(clean: Tensor<4>, noise: Tensor<4>, sigma: &'a [f64]) -> Self {
-        let noisy = clean.clone() + noise * per_sample(sigma.iter().copied(), &clean);
-        Self { clean, noisy, sigma }
+        Self::of_noisy(clean, 0.0, noise, sigma)
+    }
+
+    /// `fields` that have noise `data_noise` already, with as much `noise` added as brings them to the levels `sigma`.
+    pub fn of_noisy(fields: Tensor<4>, data_noise: f64, noise: Tensor<4>, sigma: &'a [f64]) -> Self {
+        let added = |&s: &f64| if data_noise == 0.0 { s } else { (s * s - data_noise * data_noise).max(0.0).sqrt() };
+        let noisy = fields.clone() + noise * per_sample(sigma.iter().map(added), &fields);
+        Self { clean: fields, noisy, sigma, data_noise }
+    }
+
+    /// E[y | x] = D + (s/σ)² (x − D) for an `estimate` D of x0.
+    fn expected(&self, estimate: Tensor<4>) -> Tensor<4> {
+        if self.data_noise == 0.0 {
+            return estimate;
+        }
+        let kept = |sigma: &f64| (self.data_noise / sigma).powi(2).min(1.0);
+        let kept = per_sample(self.sigma.iter().map(kept), &estimate);
+        estimate.clone() + (self.noisy.clone() - estimate) * kept
     }
 }
 
@@ -131,7 +151,7 @@ impl Objective {
 
     /// The loss of a denoiser whose `estimates` of the `batch` are given.
     ///
-    /// w(σ) ‖D − x0‖² per number; with a learned log-variance u(σ), EDM2's Gaussian likelihood e²/exp(u) + u of the weighted
+    /// w(σ) ‖D − x0‖² per number, or w(σ) ‖E[y | x] − y‖² of fields y with noise of their own, whose optimum is D = E[x0 | x], too; with a learned log-variance u(σ), EDM2's Gaussian likelihood e²/exp(u) + u of the weighted
     /// error e. `denoiser` and `constraint` serve the regulariser.
     pub fn loss(
         &self,
@@ -141,13 +161,13 @@ impl Objective {
         estimates: Estimates,
         sigma_data: f64,
     ) -> Loss {
-        let Batch { clean, noisy, sigma } = batch;
+        let Batch { clean, noisy, sigma, .. } = batch;
         let Estimates { estimate, base } = estimates;
         // √w multiplies the error before squaring: one product fewer to differentiate.
         let root_weight = per_sample(sigma.iter().map(|&s| self.weight.at(s, sigma_data).sqrt()), clean);
         let log_variance = denoiser.log_variance(sigma).map(|u| u.reshape([sigma.len(), 1, 1, 1]));
         let loss_of = |estimate: Tensor<4>| {
-            let error = (estimate - clean.clone()) * root_weight.clone();
+            let error = (batch.expected(estimate) - clean.clone()) * root_weight.clone();
             match &log_variance {
                 Some(u) => (error.clone() * error / u.clone().exp() + u.clone()).mean(),
                 None => (error.clone() * error).mean(),

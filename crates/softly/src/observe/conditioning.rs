@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::constraint::SoftConstraint;
 use crate::denoiser::Denoiser;
 use crate::error::Result;
+use crate::observe::cocogen::CoCoGen;
 use crate::observe::diffusion_pde::DiffusionPde;
 use crate::observe::dps::Dps;
 use crate::observe::errors::Errors;
@@ -15,7 +16,8 @@ use crate::observe::kalman::Kalman;
 use crate::observe::kriging::{Kriging, Moments};
 use crate::observe::mmps::{Jfps, Mmps};
 use crate::observe::observations::Observations;
-use crate::observe::projected::{Eci, Pcfm};
+use crate::observe::pdm::Pdm;
+use crate::observe::projected::{Eci, Pcfm, Ppr};
 use crate::sampler::{Observer, Sampler};
 
 /// What is known of the model and its data besides the measurements.
@@ -28,12 +30,21 @@ pub struct Knowledge {
 }
 
 /// What a method has to know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Needs {
     /// [`Knowledge::errors`].
     pub errors: bool,
     /// [`Knowledge::data`].
-    pub data: bool,
+    pub moments: bool,
+    /// A denoiser of white noise: with a random field for noise the method's formulas are not right.
+    pub white_noise: bool,
+}
+
+impl Needs {
+    /// Whether training data must be at hand.
+    pub fn data(self) -> bool {
+        self.errors || self.moments
+    }
 }
 
 /// What samples are drawn from and what they are given.
@@ -58,10 +69,10 @@ pub trait Condition {
 
     /// What the method has to know.
     fn needs(&self) -> Needs {
-        Needs { errors: false, data: false }
+        Needs::default()
     }
 
-    /// The samples that grow from standard normal `latents` `[N, C, H, W]`; `noise` draws more of them when needed.
+    /// The samples that grow from `latents` `[N, C, H, W]`, the denoiser's noise at σ = 1; `noise` draws more of it when needed.
     fn sample(
         &self,
         given: Given<'_>,
@@ -118,6 +129,12 @@ methods! {
     Eci, "eci";
     /// PCFM: Gauss–Newton steps of sensors and equation at every level.
     Pcfm, "pcfm";
+    /// PPR: the estimate is projected onto sensors and equation, then fresh noise is put on it.
+    Ppr, "ppr";
+    /// PDM: annealed Langevin steps, each followed by a projection of the noisy state.
+    Pdm, "pdm";
+    /// CoCoGen: sensors are put into the estimate, and the last steps descend along the equation.
+    CoCoGen, "cocogen";
 }
 
 impl Default for Conditioning {

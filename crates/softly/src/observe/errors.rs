@@ -1,61 +1,44 @@
-//! How a denoiser errs, measured on training data at several noise levels.
+//! How a denoiser errs at every noise level.
 //!
-//! x0 = D + U a with standard normal a: U holds the leading modes of the errors x0 − D, over all fields at once, so that an error of
-//! one field tells of the errors of the others. Errors are measured in units of c_out, in which they change little from level to level,
-//! and their covariances are interpolated in ln σ.
+//! x0 = D + U a + C √ρ b with standard normal a and b: U holds the leading modes of the errors x0 − D, over all fields at once, so that
+//! an error of one field tells of the errors of the others. What the modes leave out has the variance ρ by waves C, the cosines of a
+//! grid, so that a covariance of any grid is known from few samples. Errors are in units of c_out, in which they change little from
+//! level to level, and their covariances are interpolated in ln σ.
 //!
-//! An equation R(x0) = 0 is the row R(D) + J U a = m + noise of the variance V at every node: m and V are what R(D) + J(x0 − D) was
-//! found to be, so that a wrong equation and its curvature count as noise. V knows nothing of how the curvature depends on the error
-//! itself; an inflation of V, the one with which the row explains most of the errors of other samples, makes up for that: at high
-//! noise it turns the equation off.
+//! An equation R(x0) = 0 is the row R(D) + J(x0 − D) = m + noise of the variance κV at every node; m and V are what that was found to be
+//! ([`crate::observe::measure`]), so that a wrong equation and its curvature count as noise.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use burn::tensor::{Device, Tensor};
-use rayon::prelude::*;
-use softly_pde::gaussian::{Modes, inflated_means};
+use burn::tensor::{DType, Device, Tensor};
+use softly_pde::gaussian::Modes;
 
-use crate::constraint::SoftConstraint;
-use crate::data::dataset::Dataset;
-use crate::denoiser::Denoiser;
 use crate::denoiser::edm::Precondition;
-use crate::error::Result;
-use crate::job::{Job, NOTHING_WRITTEN};
-use crate::random::{Purpose, Stream};
-use crate::statistics::{NodeMoments, log_spaced};
+use crate::direction::basis::{Basis, Family, Transform};
+use crate::statistics::log_spaced;
 use crate::tensors::{field_batch, to_vec_f64};
-use crate::units::Units;
 
-/// Noise levels, evenly spaced in ln σ.
-const LEVELS: usize = 20;
+/// Noise levels at which errors are measured, evenly spaced in ln σ.
+pub(crate) const LEVELS: usize = 20;
 const FIRST: f64 = 0.001;
 const LAST: f64 = 80.0;
 
-/// Training samples whose errors give the modes.
-const SAMPLES: usize = 1024;
-
-/// Of these, samples whose misfit is measured.
-const MISFIT_SAMPLES: usize = 128;
-
-/// Further samples that judge the inflation of the misfit.
-const JUDGES: usize = 32;
-
-/// Samples that go through the network at a time.
-const BATCH: usize = 32;
-
 /// Most modes.
-const MODES: usize = 512;
+pub(crate) const MODES: usize = 256;
 
 /// Share of the errors' energy that modes may leave out.
-const LEFT_OUT: f64 = 1e-4;
+pub(crate) const LEFT_OUT: f64 = 1e-4;
 
-/// Inflations of the misfit that are tried; the last one is as good as no equation.
-const INFLATIONS: [f64; 9] = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 16384.0, 1e6, 1e10];
+/// Places between σmax and σmin where the density of levels is looked at.
+const PLACES: usize = 64;
+
+/// The least density of levels, over that of errors that are proportional to σ.
+const LEAST_DENSITY: f64 = 0.1;
 
 /// The errors of a denoiser by noise level.
 pub struct Errors {
-    shape: [usize; 3],
+    basis: Basis,
     source: Source,
     /// By the bits of σ.
     found: Mutex<HashMap<u64, Arc<ErrorsAt>>>,
@@ -72,7 +55,7 @@ enum Source {
 /// At a measured level.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LevelErrors {
-    /// Of (x0 − D)/c_out.
+    /// Of (x0 − D)/c_out by waves.
     pub modes: Modes,
     /// Of the equation, if there is one.
     pub misfit: Option<Misfit>,
@@ -85,57 +68,56 @@ pub(crate) struct Misfit {
     pub mean: Vec<f64>,
     /// V's diagonal, `[E, H, W]`.
     pub variance: Vec<f64>,
-    /// The factor on V.
+    /// The variance of J C √ρ b, what errors beyond the modes do to the equation, `[E, H, W]`.
+    pub rest: Vec<f64>,
+    /// The factor κ on V.
     pub inflation: f64,
 }
 
 /// The errors at any noise level.
 pub(crate) struct ErrorsAt {
-    /// U.
-    pub modes: Modes,
+    /// U, `[L, C·H·W]`.
+    pub modes: Vec<f64>,
     /// U as fields, `[L, C, H, W]`.
     pub fields: Tensor<4>,
+    /// The same in single precision.
+    pub single: Tensor<4>,
+    /// √ρ by waves, `[1, C, H, W]`.
+    pub rest: Tensor<4>,
+    /// C.
+    pub waves: Transform,
     /// The equation's misfit, if it is known.
     pub misfit: Option<MisfitAt>,
 }
 
+/// The equation's misfit at any noise level, `[E, H, W]` each.
+pub(crate) struct MisfitAt {
+    /// m.
+    pub mean: Vec<f64>,
+    /// √(κV).
+    pub deviation: Vec<f64>,
+    /// The standard deviation of J C √ρ b.
+    pub rest: Vec<f64>,
+}
+
 impl Errors {
-    /// Measures `base` on the training samples of `dataset`, normalised by `units`, and the misfit of `constraint`. Progress is
-    /// counted in samples, see [`Errors::units_of_work`].
-    pub fn measure(
-        base: &dyn Denoiser,
-        constraint: Option<&SoftConstraint>,
-        dataset: &Dataset,
-        units: &Units,
-        sigma_data: f64,
-        job: &Job<'_>,
-    ) -> Result<Self> {
-        let chosen = chosen(dataset);
-        // Judges are every so-many-th of the samples and give no modes, unless there are too few samples.
-        let every = if constraint.is_some() && chosen.len() >= 2 * JUDGES { chosen.len() / JUDGES } else { usize::MAX };
-        let part = |judges: bool| {
-            let of_part = chosen.iter().enumerate().filter(move |(k, _)| (k % every == every / 2) == judges);
-            of_part.map(|(_, &i)| i).collect::<Vec<usize>>()
-        };
-        let (judges, givers) = (part(true), part(false));
-        let site = Site { base, constraint, dataset, units, sigma_data, device: job.device };
-        let mut levels = Vec::new();
-        for (level, sigma) in log_spaced(FIRST, LAST, LEVELS).into_iter().enumerate() {
-            job.go_on(NOTHING_WRITTEN)?;
-            levels.push(site.measure(level as u64, sigma, &givers, &judges));
-            job.reporter.advance(chosen.len() as u64);
-        }
-        Ok(Self::new(levels, dataset.shape(), sigma_data))
+    /// The errors of measured levels, by the waves of `basis`.
+    pub(crate) fn new(levels: Vec<LevelErrors>, basis: Basis, sigma_data: f64) -> Self {
+        Self { basis, source: Source::Levels { levels, sigma_data }, found: Mutex::new(HashMap::new()) }
     }
 
-    /// The errors of measured levels.
-    pub(crate) fn new(levels: Vec<LevelErrors>, shape: [usize; 3], sigma_data: f64) -> Self {
-        Self { shape, source: Source::Levels { levels, sigma_data }, found: Mutex::new(HashMap::new()) }
+    /// Errors of fields `[C, H, W]` whose covariance at every σ is known, all of it in modes by nodes; an equation's misfit is not.
+    pub fn known(
+        [channels, rows, cols]: [usize; 3],
+        covariance: impl Fn(f64) -> Modes + Send + Sync + 'static,
+    ) -> Self {
+        let basis = Basis::new(vec![[Family::Cosine; 2]; channels], rows, cols);
+        Self { basis, source: Source::Known(Box::new(covariance)), found: Mutex::new(HashMap::new()) }
     }
 
-    /// Errors of fields `[C, H, W]` whose covariance at every σ is known; an equation's misfit is not.
-    pub fn known(shape: [usize; 3], covariance: impl Fn(f64) -> Modes + Send + Sync + 'static) -> Self {
-        Self { shape, source: Source::Known(Box::new(covariance)), found: Mutex::new(HashMap::new()) }
+    /// The noise levels that are measured.
+    pub(crate) fn measured_levels() -> Vec<f64> {
+        log_spaced(FIRST, LAST, LEVELS)
     }
 
     /// The measured levels; none if the errors are known by a formula.
@@ -146,9 +128,12 @@ impl Errors {
         }
     }
 
-    /// What [`Errors::measure`] reports in all.
-    pub fn units_of_work(dataset: &Dataset) -> u64 {
-        (LEVELS * chosen(dataset).len()) as u64
+    /// Noise levels above `sigma` whose errors may be those of an estimate at `sigma` as well, ascending: the measured ones and those
+    /// half-way between them. Errors that are known by a formula are what they are.
+    pub(crate) fn higher_levels(&self, sigma: f64) -> impl Iterator<Item = f64> {
+        let count = if self.levels().is_empty() { 0 } else { 2 * LEVELS - 1 };
+        // A hair above a level is the level.
+        log_spaced(FIRST, LAST, count).into_iter().filter(move |level| *level > 1.01 * sigma)
     }
 
     /// σ, number of modes, share of the variance that they leave out, and inflation of the misfit at every measured level.
@@ -157,38 +142,105 @@ impl Errors {
             let (held, left) = (level.modes.values.iter().sum::<f64>(), level.modes.rest.iter().sum::<f64>());
             (sigma, level.modes.len(), left / (held + left), level.misfit.as_ref().map(|misfit| misfit.inflation))
         };
-        log_spaced(FIRST, LAST, LEVELS).into_iter().zip(self.levels()).map(of).collect()
+        Self::measured_levels().into_iter().zip(self.levels()).map(of).collect()
+    }
+
+    /// How many noise levels a sampler wants at places even in ln σ from `sigma_max` to `sigma_min`, up to a factor: so many that
+    /// the errors' energy falls by the same share from each to the next.
+    pub(crate) fn density(&self, sigma_max: f64, sigma_min: f64) -> Vec<f64> {
+        let places = log_spaced(sigma_max, sigma_min, PLACES + 1);
+        let energies: Vec<f64> = places.iter().map(|&sigma| self.energy(sigma)).collect();
+        let full = 2.0 * (sigma_max / sigma_min).ln() / PLACES as f64;
+        let slopes: Vec<f64> =
+            energies.windows(2).map(|pair| ((pair[0] / pair[1]).ln() / full).max(LEAST_DENSITY)).collect();
+        // A place's density is the mean of both sides.
+        let side = |k: usize| slopes[k.min(PLACES - 1)];
+        (0..=PLACES).map(|k| 0.5 * (side(k.saturating_sub(1)) + side(k))).collect()
+    }
+
+    /// E‖x0 − D‖² at `sigma`.
+    fn energy(&self, sigma: f64) -> f64 {
+        let of = |modes: &Modes| modes.values.iter().chain(&modes.rest).sum::<f64>().max(1e-300);
+        match &self.source {
+            Source::Known(covariance) => of(&covariance(sigma)),
+            Source::Levels { levels, sigma_data } => {
+                let (low, share) = place(levels.len(), sigma);
+                let (first, second) = (of(&levels[low].modes).ln(), of(&levels[low + 1].modes).ln());
+                ((1.0 - share) * first + share * second).exp() * Precondition::new(sigma, *sigma_data).out.powi(2)
+            }
+        }
     }
 
     /// The errors at `sigma`, as fields on `device`.
     pub(crate) fn at(&self, sigma: f64, device: &Device) -> Arc<ErrorsAt> {
         let known = self.found.lock().unwrap_or_else(PoisonError::into_inner).get(&sigma.to_bits()).cloned();
         known.unwrap_or_else(|| {
-            let (modes, misfit) = match &self.source {
-                Source::Known(covariance) => (covariance(sigma), None),
-                Source::Levels { levels, sigma_data } => interpolated(levels, *sigma_data, sigma),
+            let shape = self.basis.shape();
+            let fields = |values: Vec<f64>| field_batch(values, shape, device);
+            let waves = self.basis.transform(&fields(vec![0.0; shape.iter().product()]));
+            let (modes, rest, misfit) = match &self.source {
+                Source::Known(covariance) => {
+                    let modes = covariance(sigma);
+                    (fields(modes.vectors), modes.rest, None)
+                }
+                Source::Levels { levels, sigma_data } => {
+                    let (modes, misfit) = interpolated(levels, *sigma_data, sigma);
+                    (waves.fields(fields(modes.vectors)), modes.rest, misfit)
+                }
             };
-            let fields = field_batch(modes.vectors.clone(), self.shape, device);
-            let made = Arc::new(ErrorsAt { modes, fields, misfit });
+            let rest = fields(rest.iter().map(|variance| variance.sqrt()).collect());
+            let single = modes.clone().cast(DType::F32);
+            let made = ErrorsAt { modes: to_vec_f64(modes.clone()), fields: modes, single, rest, waves, misfit };
+            let made = Arc::new(made);
             self.found.lock().unwrap_or_else(PoisonError::into_inner).insert(sigma.to_bits(), made.clone());
             made
         })
     }
 }
 
-/// m and the standard deviations of the inflated noise, `[E, H, W]` each.
-type MisfitAt = (Vec<f64>, Vec<f64>);
+impl ErrorsAt {
+    /// L.
+    pub fn len(&self) -> usize {
+        self.fields.dims()[0]
+    }
 
-/// The covariance at `sigma` between measured levels, and the misfit if there is one.
+    /// U a `[C·H·W]` for coefficients a `[L]`.
+    pub fn combined(&self, coefficients: &[f64]) -> Vec<f64> {
+        let len = self.modes.len() / self.len().max(1);
+        let mut sum = vec![0.0; len];
+        for (mode, a) in self.modes.chunks_exact(len.max(1)).zip(coefficients) {
+            sum.iter_mut().zip(mode).for_each(|(sum, v)| *sum += a * v);
+        }
+        sum
+    }
+
+    /// C √ρ b for waves b, both `[N, C, H, W]`.
+    pub fn spread(&self, waves: Tensor<4>) -> Tensor<4> {
+        self.waves.fields(waves * self.rest.clone())
+    }
+
+    /// √ρ Cᵀ g for fields g, both `[N, C, H, W]`.
+    pub fn gathered(&self, fields: Tensor<4>) -> Tensor<4> {
+        self.waves.coefficients(fields) * self.rest.clone()
+    }
+}
+
+/// The level below `sigma` of `count`, and how far `sigma` is towards the next one.
+fn place(count: usize, sigma: f64) -> (usize, f64) {
+    let last = (count - 1) as f64;
+    let place = ((sigma / FIRST).ln() / (LAST / FIRST).ln() * last).clamp(0.0, last);
+    let low = (place.floor() as usize).min(count - 2);
+    (low, place - low as f64)
+}
+
+/// The covariance at `sigma` between measured levels, by waves, and the misfit if there is one.
 fn interpolated(levels: &[LevelErrors], sigma_data: f64, sigma: f64) -> (Modes, Option<MisfitAt>) {
-    let last = levels.len() - 1;
-    let place = ((sigma / FIRST).ln() / (LAST / FIRST).ln() * last as f64).clamp(0.0, last as f64);
-    let (low, share) = (place.floor() as usize, place.fract());
-    let (first, second) = (&levels[low], &levels[(low + 1).min(last)]);
-    let mut modes = if share == 0.0 {
-        first.modes.clone()
-    } else {
-        Modes::between(&first.modes, &second.modes, share, MODES, LEFT_OUT)
+    let (low, share) = place(levels.len(), sigma);
+    let (first, second) = (&levels[low], &levels[low + 1]);
+    let mut modes = match share {
+        0.0 => first.modes.clone(),
+        1.0 => second.modes.clone(),
+        _ => Modes::between(&first.modes, &second.modes, share, MODES, LEFT_OUT),
     };
     let size = Precondition::new(sigma, sigma_data).out;
     modes.vectors.iter_mut().for_each(|v| *v *= size);
@@ -196,123 +248,15 @@ fn interpolated(levels: &[LevelErrors], sigma_data: f64, sigma: f64) -> (Modes, 
     let misfit = first.misfit.as_ref().zip(second.misfit.as_ref()).map(|(a, b)| {
         let inflation = (1.0 - share) * a.inflation.ln() + share * b.inflation.ln();
         let mean = a.mean.iter().zip(&b.mean).map(|(a, b)| (1.0 - share) * a + share * b);
-        let deviation = a.variance.iter().zip(&b.variance);
-        let deviation = deviation.map(|(a, b)| (0.5 * ((1.0 - share) * a.ln() + share * b.ln() + inflation)).exp());
-        (mean.collect(), deviation.collect())
+        let deviation = |a: &[f64], b: &[f64], inflation: f64| {
+            let of = |(a, b): (&f64, &f64)| (0.5 * ((1.0 - share) * a.ln() + share * b.ln() + inflation)).exp();
+            a.iter().zip(b).map(of).collect()
+        };
+        MisfitAt {
+            mean: mean.collect(),
+            deviation: deviation(&a.variance, &b.variance, inflation),
+            rest: deviation(&a.rest, &b.rest, 0.0),
+        }
     });
     (modes, misfit)
-}
-
-/// The training samples that are looked at, evenly spaced.
-fn chosen(dataset: &Dataset) -> Vec<usize> {
-    let count = dataset.train_count();
-    let wanted = (SAMPLES + JUDGES).min(count);
-    (0..wanted).map(|k| k * count / wanted).collect()
-}
-
-/// A denoiser, its data and an equation.
-struct Site<'a> {
-    base: &'a dyn Denoiser,
-    constraint: Option<&'a SoftConstraint>,
-    dataset: &'a Dataset,
-    units: &'a Units,
-    sigma_data: f64,
-    device: &'a Device,
-}
-
-/// A clean sample and the denoiser's estimate of it, `[1, C, H, W]`, and the error `[C, H, W]`.
-struct Pair {
-    estimate: Tensor<4>,
-    error: Vec<f64>,
-}
-
-impl Site<'_> {
-    fn measure(&self, level: u64, sigma: f64, givers: &[usize], judges: &[usize]) -> LevelErrors {
-        let len = self.dataset.sample_len();
-        let size = Precondition::new(sigma, self.sigma_data).out;
-        let pairs = self.pairs(level, sigma, givers);
-        let scaled: Vec<f64> = pairs.iter().flat_map(|pair| pair.error.iter().map(|e| e / size)).collect();
-        let modes = Modes::of_samples(&scaled, len, MODES, LEFT_OUT);
-        let misfit = self.constraint.map(|constraint| {
-            let few = givers.len().div_ceil(MISFIT_SAMPLES).max(1);
-            let misfits: Vec<Vec<f64>> =
-                pairs.par_iter().step_by(few).map(|pair| self.misfit(constraint, &modes, pair)).collect();
-            let mut moments = NodeMoments::new(misfits.first().map_or(0, Vec::len));
-            for misfit in &misfits {
-                moments.add(misfit);
-            }
-            let mean: Vec<f64> = moments.means().collect();
-            let variance: Vec<f64> = moments.variances().map(|variance| variance.max(1e-12)).collect();
-            let inflation =
-                self.inflation(constraint, &modes, size, (&mean, &variance), &self.pairs(level, sigma, judges));
-            Misfit { mean, variance, inflation }
-        });
-        LevelErrors { modes, misfit }
-    }
-
-    /// The estimates of the samples `indices` with noise of standard deviation `sigma`.
-    fn pairs(&self, level: u64, sigma: f64, indices: &[usize]) -> Vec<Pair> {
-        let (len, nodes) = (self.dataset.sample_len(), self.dataset.grid.len());
-        let batches = indices.par_chunks(BATCH).map(|indices| {
-            let clean = Dataset::batch(&self.dataset.train, indices, len, nodes, self.units);
-            let noise = indices.iter().flat_map(|&i| Stream::new(level, Purpose::Observation, i as u64).normals(len));
-            let noisy = clean.iter().zip(noise).map(|(&x, z)| f64::from(x) + sigma * z).collect();
-            let noisy = field_batch(noisy, self.dataset.shape(), self.device);
-            let estimate = self.base.denoise(noisy, &vec![sigma; indices.len()]).without_autodiff();
-            let numbers = to_vec_f64(estimate.clone());
-            let pair = |k: usize| {
-                let own = k * len..(k + 1) * len;
-                let error = clean[own.clone()].iter().zip(&numbers[own]).map(|(&x, d)| f64::from(x) - d);
-                Pair { estimate: estimate.clone().narrow(0, k, 1), error: error.collect() }
-            };
-            (0..indices.len()).map(pair).collect::<Vec<_>>()
-        });
-        batches.flatten().collect()
-    }
-
-    /// R(D) + J P(x0 − D) `[E, H, W]`, with the projection P onto the modes.
-    fn misfit(&self, constraint: &SoftConstraint, modes: &Modes, pair: &Pair) -> Vec<f64> {
-        let along = field_batch(modes.projected(&pair.error), self.dataset.shape(), self.device);
-        let system = constraint.linearised_system(0..constraint.equations(), &pair.estimate, |_| {});
-        to_vec_f64(system.residual() + system.product(&along))
-    }
-
-    /// The inflation of the misfit's variance with which the update by the equation explains most of the errors of `judges`: the least
-    /// sum over fields of what is left of their energy. Without judges the misfit is taken as it is.
-    fn inflation(
-        &self,
-        constraint: &SoftConstraint,
-        modes: &Modes,
-        size: f64,
-        (mean, variance): (&[f64], &[f64]),
-        judges: &[Pair],
-    ) -> f64 {
-        let channels = self.dataset.fields.len();
-        let nodes = self.dataset.grid.len();
-        let fields = field_batch(modes.vectors.iter().map(|v| v * size).collect(), self.dataset.shape(), self.device);
-        let left = |pair: &Pair| -> Vec<f64> {
-            let system = constraint.linearised_system(0..constraint.equations(), &pair.estimate, |_| {});
-            let mut columns = to_vec_f64(system.product(&fields));
-            for column in columns.chunks_exact_mut(mean.len()) {
-                column.iter_mut().zip(variance).for_each(|(v, variance)| *v /= variance.sqrt());
-            }
-            let residual = to_vec_f64(system.residual());
-            let right: Vec<f64> =
-                residual.iter().zip(mean.iter().zip(variance)).map(|(r, (m, v))| (m - r) / v.sqrt()).collect();
-            let energies = inflated_means(&columns, modes.len(), &right, &INFLATIONS).into_iter().flat_map(|mean| {
-                let step = modes.combined(&mean);
-                let rest: Vec<f64> = pair.error.iter().zip(&step).map(|(e, s)| (e - s * size).powi(2)).collect();
-                rest.chunks_exact(nodes).map(|channel| channel.iter().sum()).collect::<Vec<f64>>()
-            });
-            energies.collect()
-        };
-        let sums = judges
-            .par_iter()
-            .map(left)
-            .reduce(|| vec![0.0; INFLATIONS.len() * channels], |a, b| a.iter().zip(&b).map(|(a, b)| a + b).collect());
-        let without = &sums[(INFLATIONS.len() - 1) * channels..];
-        let score = |k: usize| (0..channels).map(|c| sums[k * channels + c] / without[c].max(1e-300)).sum::<f64>();
-        let best = (0..INFLATIONS.len()).min_by(|&a, &b| score(a).total_cmp(&score(b)));
-        if judges.is_empty() { INFLATIONS[0] } else { best.map_or(INFLATIONS[0], |best| INFLATIONS[best]) }
-    }
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use softly_pde::gaussian::{Modes, Update};
 
 use crate::data::dataset::Dataset;
+use crate::data::split::Split;
 use crate::error::Result;
 use crate::observe::conditioning::{Condition, Given, Knowledge, Needs};
 use crate::sampler::{Observer, Sampler};
@@ -36,11 +37,11 @@ pub struct Moments {
 
 impl Moments {
     /// Of the training samples of `dataset`, normalised by `units`.
-    pub fn of(dataset: &Dataset, units: &Units) -> Self {
-        let (len, nodes, count) = (dataset.sample_len(), dataset.grid.len(), dataset.train_count());
+    pub fn of(dataset: &Dataset, units: &Units) -> Result<Self> {
+        let (len, count) = (dataset.sample_len(), dataset.train_count());
         let wanted = SAMPLES.min(count);
         let indices: Vec<usize> = (0..wanted).map(|k| k * count / wanted).collect();
-        let values = Dataset::batch(&dataset.train, &indices, len, nodes, units);
+        let values = dataset.batch(Split::Train, &indices, units)?;
         let mut values: Vec<f64> = values.into_iter().map(f64::from).collect();
         let mut mean = vec![0.0; len];
         for sample in values.chunks_exact(len) {
@@ -50,7 +51,7 @@ impl Moments {
             sample.iter_mut().zip(&mean).for_each(|(v, mean)| *v -= mean);
         }
         let modes = Modes::of_samples(&values, len, MODES, LEFT_OUT);
-        Self { mean, modes }
+        Ok(Self { mean, modes })
     }
 }
 
@@ -60,7 +61,7 @@ impl Condition for Kriging {
     }
 
     fn needs(&self) -> Needs {
-        Needs { errors: false, data: true }
+        Needs { moments: true, ..Needs::default() }
     }
 
     fn sample(
@@ -88,9 +89,14 @@ impl Condition for Kriging {
         let innovation: Vec<f64> =
             observations.values().iter().zip(predicted).zip(&sds).map(|((y, p), sd)| (y - p) / sd).collect();
         let update = Update::new(&columns, l);
-        let latents = to_vec_f64(latents);
+        // Standard normals, whatever the denoiser's noise is.
+        let kind = given.denoiser.noise();
+        let white = |noise: Tensor<4>| -> Vec<f64> {
+            to_vec_f64(noise).chunks_exact(len).flat_map(|sample| kind.whiten(sample)).collect()
+        };
+        let latents = white(latents);
         let draws: usize = m.div_ceil(len);
-        let disturbances: Vec<Vec<f64>> = (0..draws).map(|_| to_vec_f64(noise())).collect();
+        let disturbances: Vec<Vec<f64>> = (0..draws).map(|_| white(noise())).collect();
         let samples = latents.par_chunks_exact(len).enumerate().flat_map_iter(|(i, latent)| {
             let prior = &latent[..l];
             let disturbed = |k: usize| innovation[k] + disturbances[k / len][i * len + k % len];

@@ -1,20 +1,24 @@
 //! Two denoisers given measurements in the manner of azula: MMPS, and the Jacobian-free JFPS.
 //!
-//! MMPS takes Cov[x0 | x] = σ² ∂D/∂x: D' = D + σ² (∂D/∂x)ᵀ Hᵀ w with (S + H σ² (∂D/∂x)ᵀ Hᵀ) w = y − H(D), every product a gradient of the
-//! network. JFPS takes a multiple of the identity instead, (1/σd² + 1/σ²)⁻¹, and needs no gradients. Both solve their system by so many
-//! iterations of a Krylov method; the published default is 1.
+//! Both take D' = D + Cov Hᵀ w with (N + H Cov Hᵀ) w = y − H(D), N the variances of the sensors' noise, all in normalised units. MMPS has
+//! Cov = Cov[x0 | x] = σ² ∂D/∂x, every product a gradient of the network. JFPS has a multiple of the identity instead,
+//! (1/σd² + 1/σ²)⁻¹, and needs no gradients. MMPS's system is not symmetric for a network and is solved by generalised conjugate residuals (as
+//! GMRES), JFPS's by conjugate gradients, both by so many iterations; the published default is 1.
 
 use burn::tensor::{Tensor, TensorData};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::checks::at_least_one;
+use crate::checks::{at_least_one, positive};
 use crate::denoiser::Denoiser;
+use crate::direction::krylov::{conjugate_gradients, conjugate_residuals};
 use crate::error::Result;
 use crate::nn::parameter::{Parameters, Visitor};
-use crate::observe::conditioning::{Condition, Given};
+use crate::noise::Noise;
+use crate::observe::conditioning::{Condition, Given, Needs};
 use crate::observe::observations::Observations;
 use crate::sampler::{Observer, Sampler, Target};
+use crate::tensors::per_sample;
 
 /// Moment matching posterior sampling: the covariance is the denoiser's own Jacobian.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -46,11 +50,18 @@ impl Default for Jfps {
     }
 }
 
+/// Cov[x0 | x] = σ² ∂D/∂x, and (1/σd² + 1/σ²)⁻¹, are of white noise.
+const NEEDS: Needs = Needs { white_noise: true, errors: false, moments: false };
+
 impl Condition for Mmps {
     fn check(&self) -> Result<()> {
         at_least_one("conditioning.iterations", self.iterations as u64)
     }
 
+    fn needs(&self) -> Needs {
+        NEEDS
+    }
+
     fn sample(
         &self,
         given: Given<'_>,
@@ -59,20 +70,21 @@ impl Condition for Mmps {
         noise: &mut dyn FnMut() -> Tensor<4>,
         observer: &mut dyn Observer,
     ) -> Tensor<4> {
-        let matched = MomentMatched {
-            base: given.denoiser,
-            observations: given.observations,
-            iterations: self.iterations,
-            sigma_data: None,
-        };
-        sampler.sample_from(latents, Target::plain(&matched, given.shape), noise, observer)
+        let &Self { iterations } = self;
+        let Given { denoiser: base, observations, shape, .. } = given;
+        let matched = MomentMatched { base, observations, iterations, sigma_data: None };
+        sampler.sample_from(latents, Target::plain(&matched, shape), noise, observer)
     }
 }
 
 impl Condition for Jfps {
     fn check(&self) -> Result<()> {
-        crate::checks::positive("conditioning.sigma_data", self.sigma_data)?;
+        positive("conditioning.sigma_data", self.sigma_data)?;
         at_least_one("conditioning.iterations", self.iterations as u64)
+    }
+
+    fn needs(&self) -> Needs {
+        NEEDS
     }
 
     fn sample(
@@ -83,13 +95,10 @@ impl Condition for Jfps {
         noise: &mut dyn FnMut() -> Tensor<4>,
         observer: &mut dyn Observer,
     ) -> Tensor<4> {
-        let matched = MomentMatched {
-            base: given.denoiser,
-            observations: given.observations,
-            iterations: self.iterations,
-            sigma_data: Some(self.sigma_data),
-        };
-        sampler.sample_from(latents, Target::plain(&matched, given.shape), noise, observer)
+        let &Self { iterations, sigma_data } = self;
+        let Given { denoiser: base, observations, shape, .. } = given;
+        let matched = MomentMatched { base, observations, iterations, sigma_data: Some(sigma_data) };
+        sampler.sample_from(latents, Target::plain(&matched, shape), noise, observer)
     }
 }
 
@@ -111,55 +120,46 @@ impl Parameters for MomentMatched<'_> {
 
 impl Denoiser for MomentMatched<'_> {
     fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
-        let sigma = sigma.first().copied().unwrap_or(1.0);
-        let n = x.dims()[0];
-        let levels = vec![sigma; n];
-        let plain = |t: Tensor<4>| t.without_autodiff();
-        let x = plain(x);
-        let at = plain(self.base.denoise(x.clone(), &levels));
+        let x = x.without_autodiff();
+        let at = self.base.denoise(x.clone(), sigma).without_autodiff();
         let linearised = self.observations.linearised(&at);
+        let variance = |sigma: f64| match self.sigma_data {
+            None => sigma * sigma,
+            Some(sigma_data) => 1.0 / (1.0 / (sigma_data * sigma_data) + 1.0 / (sigma * sigma)),
+        };
+        let variance = per_sample(sigma.iter().map(|&sigma| variance(sigma)), &at);
         // Cov·v `[N, C, H, W]`.
         let covariance = |v: Tensor<4>| match self.sigma_data {
             None => {
                 // A graph serves one backward pass: the network is called again for each.
                 let tracked = x.clone().autodiff().require_grad();
-                let again = self.base.denoise(tracked.clone(), &levels);
+                let again = self.base.denoise(tracked.clone(), sigma);
                 let mut gradients = (again * v.clone()).sum().backward();
-                tracked.grad_remove(&mut gradients).unwrap_or_else(|| v.zeros_like()) * (sigma * sigma)
+                tracked.grad_remove(&mut gradients).unwrap_or_else(|| v.zeros_like()) * variance.clone()
             }
-            Some(sigma_data) => v * (1.0 / (1.0 / (sigma_data * sigma_data) + 1.0 / (sigma * sigma))),
+            Some(_) => v * variance.clone(),
         };
         let row = |values: Vec<f64>| -> Tensor<2> {
             let shape = [1, values.len()];
             Tensor::from_data(TensorData::new(values, shape), (&at.device(), at.dtype()))
         };
-        let variances = row(self.observations.sds().iter().map(|sd| sd * sd).collect());
-        let right = row(self.observations.values()) - self.observations.predicted(&at);
-        let apply =
-            |w: Tensor<2>| w.clone() * variances.clone() + linearised.product(&covariance(linearised.transposed(&w)));
-        let solution = least_residual(right, self.iterations, apply);
-        let step = covariance(linearised.transposed(&solution));
-        at + step
+        let (sds, scales) = (self.observations.sds(), self.observations.scales());
+        let noise: Vec<f64> = sds.iter().zip(&scales).map(|(sd, scale)| (sd / scale).powi(2)).collect();
+        // A factor on both sides keeps the system above 1 along every direction, whatever the noise.
+        let factor = 1.0 / noise.iter().copied().fold(f64::INFINITY, f64::min);
+        let (noise, scales) = (row(noise), row(scales));
+        // Cov Hᵀw `[N, C, H, W]` for weights `[N, M]`.
+        let spread = |w: &Tensor<2>| covariance(linearised.transposed(&(w.clone() / scales.clone())));
+        let apply = |w: Tensor<2>| (linearised.product(&spread(&w)) / scales.clone() + w * noise.clone()) * factor;
+        let lack = self.observations.normalised_misfit(&at) * -factor;
+        let weights = match self.sigma_data {
+            None => conjugate_residuals(lack, self.iterations, apply),
+            Some(_) => conjugate_gradients(lack, self.iterations, apply, |residual| residual),
+        };
+        at + spread(&weights)
     }
-}
 
-/// w with A w ≈ b by generalised conjugate residuals (as GMRES), `[N, M]`; A need not be symmetric.
-fn least_residual(right: Tensor<2>, iterations: usize, apply: impl Fn(Tensor<2>) -> Tensor<2>) -> Tensor<2> {
-    let dot = |a: &Tensor<2>, b: &Tensor<2>| (a.clone() * b.clone()).sum_dim(1);
-    let (mut residual, mut solution) = (right.clone(), right.zeros_like());
-    let mut past: Vec<(Tensor<2>, Tensor<2>, Tensor<2>)> = Vec::new();
-    for _ in 0..iterations {
-        let (mut search, mut image) = (residual.clone(), apply(residual.clone()));
-        for (old, old_image, square) in &past {
-            let overlap = dot(&image, old_image) / square.clone();
-            search = search - old.clone() * overlap.clone();
-            image = image - old_image.clone() * overlap;
-        }
-        let square = dot(&image, &image).clamp_min(1e-300);
-        let length = dot(&residual, &image) / square.clone();
-        solution = solution + search.clone() * length.clone();
-        residual = residual - image.clone() * length;
-        past.push((search, image, square));
+    fn noise(&self) -> Noise {
+        self.base.noise()
     }
-    solution
 }

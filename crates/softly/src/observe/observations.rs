@@ -59,6 +59,9 @@ pub struct Observations {
 /// How far apart two readings of one place may be, in standard deviations of their difference.
 const CONTRADICTION: f64 = 6.0;
 
+/// The least noise, in normalised units: a network's numbers have seven digits.
+const LEAST_NOISE: f64 = 1e-6;
+
 /// How far the readings of a field may be from the training data's mean, in standard deviations of the data, on average.
 const FOREIGN: f64 = 10.0;
 
@@ -96,6 +99,7 @@ impl Observations {
         let channels: Vec<Option<usize>> =
             names.iter().map(|name| measured.fields.iter().position(|field| field == name)).collect();
         let (scales, linear) = measured.probed(&quantities, &channels);
+        refuse_exactness(&scales, &sensors, readings)?;
         Ok(Self { quantities, names, channels, sensors, scales, linear })
     }
 
@@ -150,6 +154,12 @@ impl Observations {
     pub fn predicted(&self, x: &Tensor<4>) -> Tensor<2> {
         let quantities = self.quantities.residuals(x);
         self.summed(stacked(quantities.into_iter()))
+    }
+
+    /// y − H(x), `[N, M]`, in physical units.
+    pub fn lack(&self, x: &Tensor<4>) -> Tensor<2> {
+        let predicted = self.predicted(x);
+        constant(self.values(), &predicted) - predicted
     }
 
     /// H(x) − y in units of the noise, `[N, M]`.
@@ -344,13 +354,17 @@ impl Measured<'_> {
         let (x, direction) = (probe(0) * 0.1, probe(1));
         let system = |x: &Tensor<4>| quantities.linearised_system(0..channels.len(), x, |_| {}).product(&direction);
         let (here, elsewhere) = (to_vec_f64(system(&x)), to_vec_f64(system(&(x * -0.5))));
-        let size = here.iter().fold(0.0, |m: f64, v| m.max(v.abs()));
-        let linear = here.iter().zip(&elsewhere).all(|(a, b)| (a - b).abs() <= 1e-9 * size);
+        let same = |(here, elsewhere): (&[f64], &[f64])| {
+            let size = here.iter().fold(0.0, |m: f64, v| m.max(v.abs()));
+            here.iter().zip(elsewhere).all(|(a, b)| (a - b).abs() <= 1e-9 * size)
+        };
+        let nodes = self.grid.len();
+        let linear = here.chunks_exact(nodes).zip(elsewhere.chunks_exact(nodes)).all(same);
         let scale = |(channel, change): (&Option<usize>, &[f64])| match channel {
             Some(channel) => self.units.scale[*channel],
             None => (change.iter().map(|v| v * v).sum::<f64>() / change.len() as f64).sqrt().max(f64::MIN_POSITIVE),
         };
-        (channels.iter().zip(here.chunks_exact(self.grid.len())).map(scale).collect(), linear)
+        (channels.iter().zip(here.chunks_exact(nodes)).map(scale).collect(), linear)
     }
 }
 
@@ -373,6 +387,15 @@ fn refuse_crowds(names: &[String], sensors: &[Sensor], readings: &[Reading], gri
         }
     }
     Ok(())
+}
+
+/// Refuses noise that is too small for the numbers of a network.
+fn refuse_exactness(scales: &[f64], sensors: &[Sensor], readings: &[Reading]) -> Result<()> {
+    let exact = |(sensor, _): &(&Sensor, &Reading)| sensor.sd < LEAST_NOISE * scales[sensor.quantity];
+    let Some((sensor, reading)) = sensors.iter().zip(readings).find(exact) else { return Ok(()) };
+    let least = LEAST_NOISE * scales[sensor.quantity];
+    let problem = format!("expected noise with a standard deviation of at least {least:.1e}, found {:e}", sensor.sd);
+    Err(Error::input(&reading.source, problem).hint("samples have no more digits than that"))
 }
 
 /// Refuses two readings of one place that cannot both be right.

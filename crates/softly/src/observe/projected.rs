@@ -2,8 +2,9 @@
 //!
 //! x ← x̂' + σ' ε, with x̂' the projected estimate and ε the noise that the sample began with. ECI projects onto the sensors alone, mixing
 //! several times at each level before it goes on. PCFM takes a Gauss–Newton step of sensors and equation together,
-//! u − Jᵀ(JJᵀ + 1e-6)⁻¹ h(u), and more of them at the end; its gradient steps on a relaxed penalty between levels are left out.
-//! Both take readings for exact: their noise does not enter.
+//! u − Jᵀ(JJᵀ + 1e-6)⁻¹ h(u), and more of them at the end; its gradient steps on a relaxed penalty between levels are left out. PPR
+//! (predict, project, renoise) takes the same steps and a fresh ε at every level. All take readings for exact: their noise does not
+//! enter.
 
 use burn::tensor::{Tensor, TensorData};
 use schemars::JsonSchema;
@@ -42,6 +43,24 @@ pub struct Pcfm {
     pub iterations: usize,
 }
 
+/// Predict, project, renoise: Gauss–Newton steps of sensors and equation at each level, then fresh noise.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ppr {
+    /// Gauss–Newton steps at each level.
+    pub newton_steps: usize,
+    /// Whether the equation counts besides the sensors.
+    pub equation: bool,
+    /// Iterations of each step's solver.
+    pub iterations: usize,
+}
+
+impl Default for Ppr {
+    fn default() -> Self {
+        Self { newton_steps: 1, equation: true, iterations: 50 }
+    }
+}
+
 impl Default for Eci {
     fn default() -> Self {
         Self { mixing: 5, iterations: 50 }
@@ -71,8 +90,9 @@ impl Condition for Eci {
         _noise: &mut dyn FnMut() -> Tensor<4>,
         observer: &mut dyn Observer,
     ) -> Tensor<4> {
-        let onto = Projection { observations: given.observations, equation: None, iterations: self.iterations };
-        sample(given, sampler, latents, observer, self.mixing, |estimate| onto.step(estimate))
+        let onto = Projection::new(given, false, self.iterations);
+        let kept = &mut || latents.clone();
+        sample(given, sampler, latents.clone(), kept, observer, self.mixing, |estimate| onto.step(estimate))
     }
 }
 
@@ -90,32 +110,52 @@ impl Condition for Pcfm {
         _noise: &mut dyn FnMut() -> Tensor<4>,
         observer: &mut dyn Observer,
     ) -> Tensor<4> {
-        let equation = given.constraint.filter(|_| self.equation);
-        let onto = Projection { observations: given.observations, equation, iterations: self.iterations };
-        let steps = |estimate: Tensor<4>, count: usize| (0..count).fold(estimate, |x, _| onto.step(x));
-        let sampled = sample(given, sampler, latents, observer, 1, |estimate| steps(estimate, self.newton_steps));
-        steps(sampled, self.final_steps)
+        let onto = Projection::new(given, self.equation, self.iterations);
+        let kept = &mut || latents.clone();
+        let project = |estimate| onto.steps(estimate, self.newton_steps);
+        let sampled = sample(given, sampler, latents.clone(), kept, observer, 1, project);
+        onto.steps(sampled, self.final_steps)
     }
 }
 
-/// Samples from `latents` `[N, C, H, W]`: at every level the projected estimate, then the next level's share of the first noise.
-fn sample(
+impl Condition for Ppr {
+    fn check(&self) -> Result<()> {
+        at_least_one("conditioning.newton_steps", self.newton_steps as u64)?;
+        at_least_one("conditioning.iterations", self.iterations as u64)
+    }
+
+    fn sample(
+        &self,
+        given: Given<'_>,
+        sampler: &Sampler,
+        latents: Tensor<4>,
+        noise: &mut dyn FnMut() -> Tensor<4>,
+        observer: &mut dyn Observer,
+    ) -> Tensor<4> {
+        let onto = Projection::new(given, self.equation, self.iterations);
+        sample(given, sampler, latents, noise, observer, 1, |estimate| onto.steps(estimate, self.newton_steps))
+    }
+}
+
+/// Samples from `latents` `[N, C, H, W]`: at every level the projected estimate, then the next level's share of `noise`.
+pub(crate) fn sample(
     given: Given<'_>,
     sampler: &Sampler,
     latents: Tensor<4>,
+    noise: &mut dyn FnMut() -> Tensor<4>,
     observer: &mut dyn Observer,
     mixing: usize,
     project: impl Fn(Tensor<4>) -> Tensor<4>,
 ) -> Tensor<4> {
     let levels = sampler.levels();
     let n = latents.dims()[0];
-    let mut x = latents.clone() * levels[0];
+    let mut x = latents * levels[0];
     for (i, pair) in levels.windows(2).enumerate() {
         let (sigma, next) = (pair[0], pair[1]);
         for round in 1..=mixing {
             let estimate = given.denoiser.denoise(x.clone(), &vec![sigma; n]).without_autodiff();
             let projected = project(estimate.clone());
-            x = projected + latents.clone() * if round == mixing { next } else { sigma };
+            x = projected + noise() * if round == mixing { next } else { sigma };
             if round == mixing {
                 observer.step(i + 1, levels.len() - 1, sigma, &estimate, &x);
             }
@@ -128,15 +168,25 @@ fn sample(
 }
 
 /// The surface of fields that agree with sensors and equation.
-struct Projection<'a> {
+pub(crate) struct Projection<'a> {
     observations: &'a Observations,
     equation: Option<&'a SoftConstraint>,
     iterations: usize,
 }
 
-impl Projection<'_> {
+impl<'a> Projection<'a> {
+    /// Onto the sensors that are `given` and, if wanted, the equation, by so many iterations of a solver.
+    pub fn new(given: Given<'a>, equation: bool, iterations: usize) -> Self {
+        Self { observations: given.observations, equation: given.constraint.filter(|_| equation), iterations }
+    }
+
+    /// So many Gauss–Newton steps from `x` `[N, C, H, W]`.
+    pub fn steps(&self, x: Tensor<4>, count: usize) -> Tensor<4> {
+        (0..count).fold(x, |x, _| self.step(x))
+    }
+
     /// x − Jᵀ(JJᵀ + 1e-6)⁻¹ h(x), `[N, C, H, W]`; h are the sensors' misfits in normalised units and the equation's residuals.
-    fn step(&self, x: Tensor<4>) -> Tensor<4> {
+    pub fn step(&self, x: Tensor<4>) -> Tensor<4> {
         let [n, _, rows, cols] = x.dims();
         let sensors = self.observations.linearised(&x);
         let system = self.equation.map(|c| c.linearised_system(0..c.equations(), &x, |_| {}));

@@ -183,11 +183,12 @@ fn columns(names: &[String], path: &Path, grid: &Grid) -> Result<Vec<Column>> {
         }),
     };
     let columns = names.iter().map(column).collect::<Result<Vec<_>>>()?;
-    let wanted = [("field", Column::Field), ("value", Column::Value)].into_iter();
-    let wanted = wanted.chain(axes.iter().enumerate().map(|(i, axis)| (*axis, Column::Axis(i))));
-    for (name, column) in wanted {
+    let known = [("field", Column::Field), ("value", Column::Value), ("sd", Column::Sd), ("sample", Column::Sample)];
+    let known = known.into_iter().chain(axes.iter().enumerate().map(|(i, axis)| (*axis, Column::Axis(i))));
+    for (name, column) in known {
         match columns.iter().filter(|c| **c == column).count() {
             1 => {}
+            0 if matches!(column, Column::Sd | Column::Sample) => {}
             0 => {
                 return Err(
                     Error::input(path.display(), format!("the first line has no column `{name}`")).hint(example(grid))

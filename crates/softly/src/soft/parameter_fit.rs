@@ -12,19 +12,20 @@
 //! enters linearly is found from any start, whatever V is, because the residual is regressed on ∂R/∂θ; V decides how much every
 //! node and wave counts, so that waves on which the equation fails say little.
 //!
-//! Nothing is learned through the denoiser: clean data know more about their equation than any estimate of them.
+//! Nothing is learned through the denoiser as long as data are clean: they know more about their equation than any estimate of them.
+//! Data with noise are [`denoised`] first.
 
 use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
 use rayon::prelude::*;
 use softly_pde::algebra::Value;
-use softly_pde::grid::AxisId;
 use softly_pde::normal_equations::NormalEquations;
 
 use crate::constraint::SoftConstraint;
 use crate::constraint::linearised::stacked;
-use crate::direction::basis::{Basis, Family, Transform};
+use crate::denoiser::Denoiser;
+use crate::direction::basis::{Basis, Transform};
 use crate::error::{Error, Result};
 use crate::statistics::NodeMoments;
 use crate::tensors::{field_batch, to_vec_f64};
@@ -61,15 +62,18 @@ struct Weights {
     half_log_determinant: f64,
 }
 
+/// Residuals near the present θ, `[N, E, H, W]` row after row.
+struct Linear {
+    /// R.
+    target: Vec<f64>,
+    /// −∂R/∂θ of every number of θ.
+    columns: Vec<Vec<f64>>,
+}
+
 impl<'a> ParameterFit<'a> {
     /// The learned parameters of `constraint` and batches of clean fields `[N, C, H, W]` in normalised units.
     pub fn new(constraint: &'a SoftConstraint, clean: &'a [Tensor<4>]) -> Self {
         let grid = constraint.grid();
-        let family = |id: AxisId| match grid.axes.get(id as usize) {
-            Some(axis) if axis.periodic => Family::Fourier,
-            _ => Family::Cosine,
-        };
-        let families = vec![AxisId::BOTH.map(family); constraint.equations()];
         let counts = (0..constraint.equations()).flat_map(|part| constraint.counts(part));
         let mut entries = Vec::new();
         constraint.visit("", &mut |name, parameter| {
@@ -80,7 +84,7 @@ impl<'a> ParameterFit<'a> {
         Self {
             constraint,
             clean,
-            basis: Basis::new(families, grid.rows(), grid.cols()),
+            basis: Basis::of_grid(constraint.equations(), grid),
             inside: counts.map(|counts| if counts { 1.0 } else { 0.0 }).collect(),
             entries,
         }
@@ -131,6 +135,42 @@ impl<'a> ParameterFit<'a> {
         let per_batch: Vec<Vec<NormalEquations>> =
             self.clean.iter().map(|clean| self.of_batch(clean, &weights, &values)).collect();
         Ok(per_batch.concat())
+    }
+
+    /// Shape of a sample's residuals, `[E, H, W]`.
+    pub fn shape(&self) -> [usize; 3] {
+        self.basis.shape()
+    }
+
+    /// u = Σ_i −∂R_i/∂θ ∘ V⁻¹ R_i: how hard every node of every equation pulls at θ, `[E H W][θ]`. The sum over nodes is the right
+    /// side of the normal equations of all samples.
+    pub fn pulls(&self) -> Result<Vec<Vec<f64>>> {
+        let (values, weights) = (self.values(), self.weights()?);
+        let size = self.inside.len();
+        let mut pulls = vec![vec![0.0; values.len()]; size];
+        for clean in self.clean {
+            let transform = self.transform(clean);
+            let Linear { target, columns } = self.linear(clean, &values);
+            // V⁻¹ R = d⁻¹ Fᵀ S⁻¹ F d⁻¹ R: waves of a grid's basis are orthonormal.
+            let waves = scaled(&self.weighted(&transform, &weights, &target), &weights.inverse_root);
+            let fields = transform.fields(field_batch(waves, self.basis.shape(), &transform.device()));
+            let remainder = scaled(&to_vec_f64(fields), &weights.inverse_deviation);
+            for (k, column) in columns.iter().enumerate() {
+                for (i, (slope, remainder)) in column.iter().zip(&remainder).enumerate() {
+                    pulls[i % size][k] += slope * remainder;
+                }
+            }
+        }
+        Ok(pulls)
+    }
+
+    /// What `work` finds with θ + `change` in place of θ, both rounded to single precision.
+    pub fn moved<R>(&self, change: &[f64], work: impl FnOnce() -> R) -> R {
+        let values = self.values();
+        self.set(&values.iter().zip(change).map(|(value, change)| value + change).collect::<Vec<_>>());
+        let found = work();
+        self.set(&values);
+        found
     }
 
     /// Name and present value of every number of θ; none for waves of fields.
@@ -209,15 +249,33 @@ impl<'a> ParameterFit<'a> {
     /// The normal equations of every sample of a batch; `values` is the present θ.
     fn of_batch(&self, clean: &Tensor<4>, weights: &Weights, values: &[f64]) -> Vec<NormalEquations> {
         let transform = self.transform(clean);
-        let weighted = |residual: &[f64]| {
-            let fields = field_batch(scaled(residual, &weights.inverse_deviation), self.basis.shape(), &clean.device());
-            scaled(&to_vec_f64(transform.coefficients(fields)), &weights.inverse_root)
+        let Linear { target, columns } = self.linear(clean, values);
+        let target = self.weighted(&transform, weights, &target);
+        let columns: Vec<Vec<f64>> = columns.iter().map(|c| self.weighted(&transform, weights, c)).collect();
+        let size = self.inside.len();
+        let of_sample = |sample: usize| {
+            let range = sample * size..(sample + 1) * size;
+            let columns: Vec<&[f64]> = columns.iter().map(|column| &column[range.clone()]).collect();
+            let mut equations = NormalEquations::new(columns.len());
+            equations.add_products(&columns, &target[range], 1.0);
+            equations
         };
+        (0..clean.dims()[0]).into_par_iter().map(of_sample).collect()
+    }
+
+    /// S^(−½) F d⁻¹ r, row after row; its square is rᵀ V⁻¹ r.
+    fn weighted(&self, transform: &Transform, weights: &Weights, residuals: &[f64]) -> Vec<f64> {
+        let fields = scaled(residuals, &weights.inverse_deviation);
+        let fields = field_batch(fields, self.basis.shape(), &transform.device());
+        scaled(&to_vec_f64(transform.coefficients(fields)), &weights.inverse_root)
+    }
+
+    /// R and −∂R/∂θ of a batch by differences; `values` is the present θ.
+    fn linear(&self, clean: &Tensor<4>, values: &[f64]) -> Linear {
         let at = |values: &[f64]| {
             self.set(values);
             to_vec_f64(self.residuals(clean))
         };
-        let target = weighted(&at(values));
         let mut columns = Vec::with_capacity(values.len());
         for (i, &value) in values.iter().enumerate() {
             // Parameters are kept in single precision: the ends are what they are rounded to.
@@ -228,19 +286,9 @@ impl<'a> ParameterFit<'a> {
                 moved[i] = end;
                 at(&moved)
             });
-            let slope: Vec<f64> = below.iter().zip(above).map(|(b, a)| (b - a) / (ends[1] - ends[0])).collect();
-            columns.push(weighted(&slope));
+            columns.push(below.iter().zip(above).map(|(b, a)| (b - a) / (ends[1] - ends[0])).collect());
         }
-        self.set(values);
-        let size = self.inside.len();
-        let of_sample = |sample: usize| {
-            let range = sample * size..(sample + 1) * size;
-            let columns: Vec<&[f64]> = columns.iter().map(|column| &column[range.clone()]).collect();
-            let mut equations = NormalEquations::new(columns.len());
-            equations.add_products(&columns, &target[range], 1.0);
-            equations
-        };
-        (0..clean.dims()[0]).into_par_iter().map(of_sample).collect()
+        Linear { target: at(values), columns }
     }
 
     /// How large number `index` of θ is, if it is `value`: a wave is of size 1.
@@ -272,6 +320,14 @@ impl<'a> ParameterFit<'a> {
             parameter.set(rest.by_ref().take(count).collect());
         });
     }
+}
+
+/// E[x0 | y] of fields y `[N, C, H, W]` with noise of standard deviation `noise`, to be fitted to in place of y: an equation that
+/// is linear in x0 holds for its expectation, whatever the noise, but derivatives of y are mostly noise.
+pub fn denoised(denoiser: &dyn Denoiser, y: Tensor<4>, noise: f64) -> Tensor<4> {
+    let levels = vec![noise; y.dims()[0]];
+    let kind = y.dtype();
+    denoiser.denoise(y, &levels).without_autodiff().cast(kind)
 }
 
 /// Samples, row after row, times `factors` of a sample.

@@ -6,8 +6,7 @@ use std::path::Path;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::model::run_folder::RunFolder;
-use crate::model::tensor_file::TensorFile;
-use crate::nn::parameter::Parameters;
+use crate::model::tensor_file::{self, TensorFile, View};
 use crate::train::Training;
 
 /// BLAKE3 of the configuration behind `file`, with paths as they lead from its folder. The number of steps is not part of it:
@@ -33,7 +32,7 @@ impl Training {
             let all =
                 [("value", &slot.value), ("mean", &slot.mean), ("square", &slot.square), ("average", &slot.average)];
             for (kind, values) in &all[..if slot.trainable { 4 } else { 1 }] {
-                tensors.push((format!("{kind}/{}", slot.name), slot.shape.clone(), (*values).clone()));
+                tensors.push(View { name: format!("{kind}/{}", slot.name), shape: &slot.shape, values });
             }
         }
         let metadata = HashMap::from([
@@ -43,7 +42,7 @@ impl Training {
             ("sums".to_string(), serde_json::to_string(&self.sums).expect("numbers are valid JSON")),
             ("metrics".to_string(), self.history.clone()),
         ]);
-        TensorFile { metadata, tensors }.write(path)
+        tensor_file::write(path, &metadata, &tensors)
     }
 
     /// Refuses a file of `folder`, whose weights are called `prefix`…, if it was made on top of another frozen denoiser.
@@ -78,13 +77,7 @@ impl Training {
             }
         }
         self.optimizer.step = step;
-        let mut slots = self.optimizer.slots.iter();
-        self.model.visit("", &mut |_, parameter| {
-            if let Some(slot) = slots.next() {
-                parameter.set(slot.value.clone());
-            }
-        });
-        self.twins.iter_mut().for_each(|twin| twin.copy_weights(&mut self.model));
+        self.set_weights();
         Ok(())
     }
 }

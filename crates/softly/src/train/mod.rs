@@ -16,8 +16,9 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use softly_pde::algebra::Value;
 
-use crate::config::Config;
+use crate::config::{Config, Recompute};
 use crate::data::dataset::Dataset;
+use crate::data::split::Split;
 use crate::denoiser::Denoiser;
 use crate::denoiser::external::Estimator;
 use crate::direction::compliance::Compliance;
@@ -26,14 +27,17 @@ use crate::job::Job;
 use crate::memory;
 use crate::model::Model;
 use crate::model::blueprint::Blueprint;
-use crate::model::run_folder::{Metrics, chained};
+use crate::model::run_folder::{Metrics, RunInfo, chained};
 use crate::model::snapshot::Snapshot;
 use crate::nn::lanes::side_by_side;
 use crate::nn::optimizer::{GradientList, Optimizer, Slot};
+use crate::nn::parameter::Parameters;
+use crate::nn::recompute::recomputing;
 use crate::objective::{Batch, Objective};
 use crate::profile::{self, Part};
 use crate::random::{Purpose, Stream};
-use crate::soft::parameter_fit::ParameterFit;
+use crate::ranks::Ranks;
+use crate::soft::parameter_fit::{ParameterFit, denoised};
 
 /// Running sums behind the next line of `metrics.jsonl`; part of a checkpoint, so that resuming is exact.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -55,7 +59,8 @@ pub struct Training {
     pub blueprint: Blueprint,
     /// The model with its current weights.
     pub model: Model,
-    /// The same model again for every further share of a batch: a graph of its own, so that shares do not wait for one another.
+    /// The same model again for every further share of a batch on this rank: a graph of its own, so that shares do not wait for one
+    /// another.
     twins: Vec<Model>,
     /// Weights, moments and averages.
     pub optimizer: Optimizer,
@@ -67,6 +72,8 @@ pub struct Training {
     sums: Sums,
     /// Fingerprint of the lines of metrics so far.
     history: String,
+    /// The processes that share every batch.
+    ranks: &'static dyn Ranks,
 }
 
 /// A part of a batch.
@@ -79,6 +86,14 @@ struct Share<'a> {
     /// n over the size of the batch.
     weight: f64,
     shape: [usize; 3],
+}
+
+/// How a share becomes gradients.
+struct How<'a> {
+    objective: &'a Objective,
+    /// Standard deviation of the data's own noise.
+    data_noise: f64,
+    recompute: Recompute,
 }
 
 /// The numbers of a [`Loss`](crate::objective::Loss).
@@ -105,14 +120,16 @@ impl<'a> Share<'a> {
     }
 
     /// The share's part of the batch's loss, and its gradients.
-    fn gradients(self, model: &mut Model, objective: &Objective, device: &Device) -> (Numbers, GradientList) {
+    fn gradients(self, model: &mut Model, how: &How<'_>, device: &Device) -> (Numbers, GradientList) {
         let [c, h, w] = self.shape;
         let field = |values: &[f32]| -> Tensor<4> {
             Tensor::from_data(TensorData::new(values.to_vec(), [self.sigma.len(), c, h, w]), device)
         };
-        let batch = Batch::new(field(self.clean), field(self.noise), self.sigma);
-        let estimates = model.estimates(batch.noisy.clone(), self.sigma);
-        let loss = objective.loss(&*model, model.constraint.as_deref(), &batch, estimates, model.sigma_data);
+        let batch = Batch::of_noisy(field(self.clean), how.data_noise, field(self.noise), self.sigma);
+        let loss = recomputing(how.recompute != Recompute::None, || {
+            let estimates = model.estimates(batch.noisy.clone(), self.sigma);
+            how.objective.loss(&*model, model.constraint.as_deref(), &batch, estimates, model.sigma_data)
+        });
         let total = if self.weight == 1.0 { loss.total() } else { loss.total() * self.weight };
         let mut gradients = profile::part(Part::Backward, || total.backward());
         let number = |t: Tensor<1>| f64::from(t.into_scalar::<f32>());
@@ -123,26 +140,38 @@ impl<'a> Share<'a> {
 }
 
 impl Numbers {
-    /// Adds the numbers of another share, which has the same terms.
-    fn add(&mut self, other: &Self) {
-        self.total += other.total;
-        for ((_, sum), (_, term)) in self.terms.iter_mut().zip(&other.terms) {
-            *sum += term;
+    /// The sum over the shares of a batch, one after the other: all of `shares`, which have the same terms, and those of other ranks.
+    fn added(shares: &[Self], ranks: &dyn Ranks) -> Result<Self> {
+        let of_share =
+            |share: &Self| [share.total].into_iter().chain(share.terms.iter().map(|(_, term)| *term)).collect();
+        let own: Vec<f64> = shares.iter().flat_map(|share| -> Vec<f64> { of_share(share) }).collect();
+        let bytes: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let all: Vec<f64> = ranks.tell(&bytes)?.concat().as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect();
+        let mut sums = vec![0.0; own.len() / shares.len()];
+        for share in all.chunks(sums.len()) {
+            sums.iter_mut().zip(share).for_each(|(sum, number)| *sum += number);
         }
+        let names = shares[0].terms.iter().map(|(name, _)| *name);
+        Ok(Self { total: sums[0], terms: names.zip(sums[1..].iter().copied()).collect() })
     }
 }
 
 /// The activation and its gradient.
 const BYTES_PER_ACTIVATION: f64 = 8.0;
 
+/// Activations of all operations are about so many times the inputs of blocks.
+const RECOMPUTED: f64 = 3.0;
+
 /// Refuses a batch whose activations do not fit into memory. A frozen denoiser keeps none of them.
-fn check_memory(blueprint: &Blueprint) -> Result<()> {
+fn check_memory(blueprint: &Blueprint, ranks: &dyn Ranks) -> Result<()> {
     let train = &blueprint.config.train;
     let activations = blueprint.config.denoiser.backbone.get().footprint(blueprint.data.shape()).activations;
     // Shares that wait for a thread need no memory yet.
     let shares = train.shares.unwrap_or(1).max(1);
-    let at_once = train.batch.div_ceil(shares) as f64 * shares.min(rayon::current_num_threads()) as f64;
-    memory::check("train.batch", BYTES_PER_ACTIVATION * at_once * activations)
+    let at_once = shares.div_ceil(ranks.count()).min(rayon::current_num_threads());
+    let at_once = (train.batch.div_ceil(shares) * at_once) as f64;
+    let fewer = if train.recompute == Recompute::None { 1.0 } else { RECOMPUTED };
+    memory::check("train.batch", BYTES_PER_ACTIVATION * at_once * activations / fewer)
 }
 
 /// The order of the data: every epoch a new permutation.
@@ -172,6 +201,11 @@ impl Order {
 impl Training {
     /// Starts a training from scratch on `device`.
     pub fn new(config: &Config, dataset: Dataset, device: &Device) -> Result<Self> {
+        Self::begin(config, dataset, &Job::silent(device))
+    }
+
+    /// The same on the device and the ranks of `job`.
+    pub fn begin(config: &Config, dataset: Dataset, job: &Job<'_>) -> Result<Self> {
         dataset.check()?;
         check_compliance(config)?;
         let mut directions = config.denoiser.scd.iter().flat_map(|scd| &scd.directions);
@@ -181,44 +215,60 @@ impl Training {
                 .hint("train without it, then put it on top: `softly adapt`"));
         }
         let blueprint = Blueprint::new(config, &dataset)?;
-        let model = blueprint.build(&device.clone().autodiff())?;
-        check_memory(&blueprint)?;
-        Self::of(blueprint, model, None, dataset, &Job::silent(device))
+        let model = blueprint.build(&job.device.clone().autodiff())?;
+        check_memory(&blueprint, job.ranks)?;
+        Self::of(blueprint, model, None, false, dataset, job)
     }
 
     fn of(
         blueprint: Blueprint,
         mut model: Model,
         outside: Option<&Arc<dyn Estimator>>,
+        is_trained: bool,
         dataset: Dataset,
         job: &Job<'_>,
     ) -> Result<Self> {
-        let device = job.device;
+        let (device, ranks) = (job.device, job.ranks);
         let train = &blueprint.config.train;
         let shares = train.shares.unwrap_or(1);
         if !(1..=train.batch).contains(&shares) {
             let problem = format!("expected 1 to {}, the size of a batch, found {shares}", train.batch);
             return Err(Error::input("train.shares", problem));
         }
+        if shares < ranks.count() {
+            let problem = format!("expected a share for each of {} ranks, found {shares}", ranks.count());
+            return Err(Error::input("train.shares", problem).hint(format!(
+                "start {shares} ranks at most, or cut the batch of {} into more shares: --set train.shares={}",
+                train.batch,
+                ranks.count()
+            )));
+        }
         let mut fit = Vec::new();
-        if let Some(constraint) = model.constraint.as_ref().filter(|constraint| constraint.learns()) {
+        // Fitted and measured once, on the rank whose weights all others get.
+        let learning = model.constraint.as_ref().filter(|constraint| ranks.leads() && constraint.learns());
+        if let Some(constraint) = learning {
             let some: Vec<usize> =
                 dataset.spread(FITTED_NODES.div_ceil(dataset.grid.len()).clamp(16, FITTED)).collect();
-            fit = ParameterFit::new(constraint, &dataset.clean(&some, &blueprint.data.units, device)).run()?;
+            let mut fields = dataset.clean(&some, &blueprint.data.units, device)?;
+            let noise = blueprint.data_noise();
+            if is_trained && noise > 0.0 {
+                fields = fields.into_iter().map(|y| denoised(model.base(), y, noise)).collect();
+            }
+            fit = ParameterFit::new(constraint, &fields).run()?;
         }
-        if let Some(soft) = model.softly_mut() {
-            soft.measure_watched(&dataset, &blueprint.data.units, job.reporter);
+        if let Some(soft) = model.softly_mut().filter(|_| ranks.leads()) {
+            soft.measure_watched(&dataset, &blueprint.data.units, job.reporter)?;
         }
         let twin = |_| {
             let mut twin = blueprint.build_on(outside, &device.clone().autodiff())?;
             twin.copy_weights(&mut model);
             Ok(twin)
         };
-        let twins = (1..shares).map(twin).collect::<Result<_>>()?;
+        let twins = (1..ranks.part(shares).len()).map(twin).collect::<Result<_>>()?;
         let optimizer = Optimizer::new(&mut model);
         let device = device.clone();
         let (order, sums, history) = (Order::default(), Sums::default(), String::new());
-        Ok(Self { blueprint, model, twins, optimizer, dataset, device, fit, order, sums, history })
+        Ok(Self { blueprint, model, twins, optimizer, dataset, device, fit, order, sums, history, ranks })
     }
 
     /// Starts a training of the soft constraint alone, on top of the frozen denoiser of `base`; `location` names it in errors.
@@ -241,9 +291,10 @@ impl Training {
         dataset.check()?;
         check_compliance(config)?;
         let blueprint = Blueprint::adapted(&base.blueprint, config, &dataset)?;
+        check_measured(&blueprint.config)?;
         let mut model = blueprint.build_on(outside, &job.device.clone().autodiff())?;
         base.freeze_into(&mut model, location)?;
-        let training = Self::of(blueprint, model, outside, dataset, job)?;
+        let training = Self::of(blueprint, model, outside, true, dataset, job)?;
         if !training.optimizer.slots.iter().any(|slot| slot.trainable) {
             return Err(
                 Error::input("denoiser.scd.constant", "constant weights leave nothing to train").hint("leave them out")
@@ -255,7 +306,7 @@ impl Training {
     /// Takes one step; returns a line of metrics when one is due.
     pub fn step(&mut self) -> Result<Option<Metrics>> {
         let step = self.optimizer.step;
-        let (numbers, gradients) = self.gradients();
+        let (numbers, gradients) = self.gradients()?;
         if !numbers.total.is_finite() {
             return Err(Error::Diverged { step, loss: numbers.total, hint: String::new() });
         }
@@ -283,7 +334,7 @@ impl Training {
     }
 
     /// The numbers of the loss and its gradients at the weights as they are, for the batch of the next step.
-    fn gradients(&mut self) -> (Numbers, GradientList) {
+    fn gradients(&mut self) -> Result<(Numbers, GradientList)> {
         let config = &self.blueprint.config;
         let (train, step) = (&config.train, self.optimizer.step);
         let (order, dataset, units) = (&mut self.order, &self.dataset, &self.blueprint.data.units);
@@ -291,26 +342,63 @@ impl Training {
         let (clean, sigma, noise) = profile::part(Part::Copies, || {
             let sample_len = dataset.sample_len();
             let indices = order.batch(step, train.batch, dataset.train_count(), train.seed);
-            let clean = Dataset::batch(&dataset.train, &indices, sample_len, dataset.grid.len(), units);
+            let clean = dataset.batch(Split::Train, &indices, units)?;
             let mut stream = Stream::new(train.seed, Purpose::TrainNoise, step);
             let sigma = config.objective.noise.sample(train.batch, &mut stream);
             let mut noise = Vec::with_capacity(clean.len());
             for _ in 0..train.batch {
                 noise.extend(kind.draw(&mut stream, sample_len).into_iter().map(|value| value as f32));
             }
-            (clean, sigma, noise)
-        });
-        let shares = Share::cut(&clean, &noise, &sigma, 1 + self.twins.len(), self.model.shape);
+            Result::Ok((clean, sigma, noise))
+        })?;
+        let mine = self.ranks.part(train.shares.unwrap_or(1));
+        let shares = Share::cut(&clean, &noise, &sigma, train.shares.unwrap_or(1), self.model.shape);
+        let shares = shares.into_iter().skip(mine.start).take(mine.len());
         let models = std::iter::once(&mut self.model).chain(&mut self.twins);
-        let (device, objective) = (&self.device, &config.objective);
-        let work = |(model, share): (&mut Model, Share<'_>)| share.gradients(model, objective, device);
+        let device = &self.device;
+        let data_noise = self.blueprint.data_noise();
+        let how = How { objective: &config.objective, data_noise, recompute: train.recompute };
+        let work = |(model, share): (&mut Model, Share<'_>)| share.gradients(model, &how, device);
         let results = side_by_side(models.zip(shares).collect(), work);
-        let added = results.into_iter().reduce(|(mut numbers, mut gradients), (other_numbers, other)| {
-            numbers.add(&other_numbers);
-            gradients.add(other);
-            (numbers, gradients)
+        let (numbers, lists): (Vec<Numbers>, Vec<GradientList>) = results.into_iter().unzip();
+        profile::part(Part::Communication, || {
+            Ok((Numbers::added(&numbers, self.ranks)?, GradientList::added(lists, self.ranks)))
+        })
+    }
+
+    /// Refuses ranks that would compute something else than rank 0.
+    fn check_ranks(&self, info: &RunInfo) -> Result<()> {
+        self.ranks.alike(&format!("softly {} ({})", info.version, info.commit))?;
+        self.ranks.same("configuration", &self.blueprint.config.to_toml())?;
+        self.ranks.same("fingerprint of the data", &self.blueprint.data.hash)?;
+        self.ranks.same("units of the data", &format!("{:?}", self.blueprint.data.units))
+    }
+
+    /// Gives every rank the state of rank 0: steps, weights, moments and averages.
+    fn share(&mut self) -> Result<()> {
+        let ranks = self.ranks;
+        let steps = ranks.tell(&self.optimizer.step.to_le_bytes())?;
+        self.optimizer.step = steps[0].as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).sum();
+        for slot in &mut self.optimizer.slots {
+            for values in [&mut slot.value, &mut slot.mean, &mut slot.square, &mut slot.average] {
+                ranks.lead(values);
+            }
+        }
+        if !ranks.leads() {
+            self.set_weights();
+        }
+        Ok(())
+    }
+
+    /// Gives the models all weights of the optimiser, those that do not change as well.
+    fn set_weights(&mut self) {
+        let mut slots = self.optimizer.slots.iter();
+        self.model.visit("", &mut |_, parameter| {
+            if let Some(slot) = slots.next() {
+                parameter.set(slot.value.clone());
+            }
         });
-        added.expect("there is at least one share")
+        self.twins.iter_mut().for_each(|twin| twin.copy_weights(&mut self.model));
     }
 
     /// The means of everything since the last line, which starts anew.
@@ -345,6 +433,21 @@ impl Training {
             Some((name.to_string(), constraint.learned_value(name, &slot.value)?))
         };
         self.optimizer.slots.iter().filter_map(learned).collect()
+    }
+}
+
+/// Refuses a direction that measures the errors of the denoiser, which fields with noise of their own do not show.
+fn check_measured(config: &Config) -> Result<()> {
+    let mut directions = config.denoiser.scd.iter().flat_map(|scd| &scd.directions);
+    match directions.find(|kind| kind.needs().trained_base && config.data.noise > 0.0) {
+        Some(kind) => {
+            let problem = format!(
+                "`{}` compares the denoiser with clean data, and data.noise says that there are none",
+                kind.name()
+            );
+            Err(Error::input("denoiser.scd.directions", problem).hint("leave it out"))
+        }
+        None => Ok(()),
     }
 }
 

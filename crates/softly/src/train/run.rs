@@ -1,6 +1,6 @@
 //! A training in a run folder: the loop, its checkpoints and its files.
 
-use std::fs::{self, DirEntry, OpenOptions};
+use std::fs::{self, DirEntry, File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -26,70 +26,104 @@ const LONGEST_LOSS: Duration = Duration::from_mins(1);
 
 /// Trains in `folder`, or goes on with the training there, until done or stopped. A finished training goes on, too, if the
 /// configuration asks for more steps than it had and else is the same. Progress is counted in steps; every line of
-/// metrics is noted as `loss …`.
+/// metrics is noted as `loss …`. Of several ranks only the first reads and writes the folder.
 ///
 /// `info` describes the run; its status and time are filled in here.
-pub fn run(mut training: Training, folder: &RunFolder, mut info: RunInfo, job: &Job<'_>) -> Result<()> {
-    info.dataset_hash.clone_from(&training.blueprint.data.hash);
-    info.fit.clone_from(&training.fit);
-    let total = training.blueprint.config.train.iterations;
-    if is_finished(&mut training, folder)? {
-        job.reporter.begin(total, total);
-        remove_leftovers(&folder.path);
-        for part in PARTS {
-            remove_leftovers(&folder.path.join(part));
-        }
-        return folder.note_finished();
+pub fn run(mut training: Training, folder: &RunFolder, info: RunInfo, job: &Job<'_>) -> Result<()> {
+    let ranks = training.ranks;
+    training.check_ranks(&info)?;
+    let mut files = if ranks.leads() { Files::open(&mut training, folder, info, job)? } else { None };
+    if ranks.any(ranks.leads() && files.is_none())? {
+        return Ok(());
     }
-    info.seconds = folder.read_info().map_or(0.0, |before| before.seconds);
-    fs::create_dir_all(&folder.path).map_err(Error::io("create", &folder.path))?;
-    let _lock = folder.lock()?;
-    // Under the lock, for the temporary files of another process are removed.
-    make_folder(&folder.path)?;
-    for part in PARTS {
-        make_folder(&folder.path.join(part))?;
-    }
-    if folder.checkpoint().exists() {
-        let file = TensorFile::read(&folder.checkpoint())?;
-        let text = |key| file.text(key, &folder.checkpoint());
-        check_fingerprint(text("configuration")?, &training, &folder.checkpoint())?;
-        check_data(text("dataset")?, &training, folder)?;
-        training.check_base("value/", &file, folder)?;
-        training.read_checkpoint(&folder.checkpoint())?;
-    }
-    write_text(&folder.config(), &config_text(&training.blueprint.config, folder))?;
-    let history = keep_metrics_until(&folder.metrics(), training.optimizer.step)?;
-    let same_metrics = history == training.history;
-    training.history = history;
-    let clock = Clock { start: Instant::now(), before: info.seconds };
-    let mut save_info = |status: &str| {
-        info.status = status.to_string();
-        info.seconds = clock.seconds();
-        folder.write_info(&info)
-    };
-    save_info("running")?;
-    append(&folder.log(), &format!("step {} of {total}: start\n", training.optimizer.step))?;
-    job.reporter.begin(total, training.optimizer.step);
-    if !same_metrics {
-        job.reporter.note(&format!(
-            "{}: lines up to step {} were changed or lost since the checkpoint was written; the weights do not depend on them",
-            folder.metrics().display(),
-            training.optimizer.step
-        ));
-    }
-    let (samples, batch) = (training.dataset.train_count(), training.blueprint.config.train.batch);
-    if samples < batch {
-        job.reporter.note(&format!(
-            "the data have {samples} training samples, fewer than a batch of {batch}: every batch repeats them; set train.batch \
-             to {samples} or less, or get more samples"
-        ));
-    }
-    if let Err(error) = steps(&mut training, folder, &clock, job) {
-        save_info(if matches!(error, Error::Interrupted { .. }) { "interrupted" } else { "failed" })?;
+    training.share()?;
+    let outcome = steps(&mut training, folder, files.as_ref(), job);
+    let Some(files) = &mut files else { return outcome };
+    if let Err(error) = outcome {
+        files.save_info(if matches!(error, Error::Interrupted { .. }) { "interrupted" } else { "failed" })?;
         return Err(error);
     }
     finish(&mut training, folder)?;
-    save_info("finished")
+    files.save_info("finished")
+}
+
+/// A run folder that this process writes.
+struct Files<'a> {
+    folder: &'a RunFolder,
+    info: RunInfo,
+    clock: Clock,
+    /// Until it is dropped, no other process trains here.
+    _lock: File,
+}
+
+impl<'a> Files<'a> {
+    /// Prepares the folder and brings the training to the state in which it was left there; `None` if it is finished.
+    fn open(training: &mut Training, folder: &'a RunFolder, mut info: RunInfo, job: &Job<'_>) -> Result<Option<Self>> {
+        info.dataset_hash.clone_from(&training.blueprint.data.hash);
+        info.fit.clone_from(&training.fit);
+        let total = training.blueprint.config.train.iterations;
+        if is_finished(training, folder)? {
+            job.reporter.begin(total, total);
+            remove_leftovers(&folder.path);
+            for part in PARTS {
+                remove_leftovers(&folder.path.join(part));
+            }
+            folder.note_finished()?;
+            return Ok(None);
+        }
+        info.seconds = folder.read_info().map_or(0.0, |before| before.seconds);
+        fs::create_dir_all(&folder.path).map_err(Error::io("create", &folder.path))?;
+        let lock = folder.lock()?;
+        // Under the lock, for the temporary files of another process are removed.
+        make_folder(&folder.path)?;
+        for part in PARTS {
+            make_folder(&folder.path.join(part))?;
+        }
+        if folder.checkpoint().exists() {
+            let file = TensorFile::read(&folder.checkpoint())?;
+            let text = |key| file.text(key, &folder.checkpoint());
+            check_fingerprint(text("configuration")?, training, &folder.checkpoint())?;
+            check_data(text("dataset")?, training, folder)?;
+            training.check_base("value/", &file, folder)?;
+            training.read_checkpoint(&folder.checkpoint())?;
+        }
+        write_text(&folder.config(), &config_text(&training.blueprint.config, folder))?;
+        let history = keep_metrics_until(&folder.metrics(), training.optimizer.step)?;
+        let same_metrics = history == training.history;
+        training.history = history;
+        let clock = Clock { start: Instant::now(), before: info.seconds };
+        let mut files = Self { folder, info, clock, _lock: lock };
+        files.save_info("running")?;
+        append(&folder.log(), &format!("step {} of {total}: start\n", training.optimizer.step))?;
+        job.reporter.begin(total, training.optimizer.step);
+        if !same_metrics {
+            job.reporter.note(&format!(
+                "{}: lines up to step {} were changed or lost since the checkpoint was written; the weights do not depend on them",
+                folder.metrics().display(),
+                training.optimizer.step
+            ));
+        }
+        let (samples, batch) = (training.dataset.train_count(), training.blueprint.config.train.batch);
+        if samples < batch {
+            job.reporter.note(&format!(
+                "the data have {samples} training samples, fewer than a batch of {batch}: every batch repeats them; set train.batch \
+                 to {samples} or less, or get more samples"
+            ));
+        }
+        Ok(Some(files))
+    }
+
+    fn save_info(&mut self, status: &str) -> Result<()> {
+        self.info.status = status.to_string();
+        self.info.seconds = self.clock.seconds();
+        self.folder.write_info(&self.info)
+    }
+
+    fn add_line(&self, line: &Metrics) -> Result<()> {
+        append(&self.folder.metrics(), &line.line())?;
+        let seconds = self.clock.start.elapsed().as_secs_f64();
+        append(&self.folder.log(), &format!("step {} loss {:.5} after {seconds:.1} s\n", line.step, line.loss))
+    }
 }
 
 /// Seconds of training, over all resumptions.
@@ -193,24 +227,28 @@ fn is_begun(entry: &DirEntry) -> bool {
     part || name == "log.txt" || writer_of(&name).is_some()
 }
 
-/// Takes all steps that are left, with lines of metrics and checkpoints when they are due.
-fn steps(training: &mut Training, folder: &RunFolder, clock: &Clock, job: &Job<'_>) -> Result<()> {
+/// Takes all steps that are left, with lines of metrics and checkpoints when they are due. All ranks stop at the same step.
+fn steps(training: &mut Training, folder: &RunFolder, files: Option<&Files<'_>>, job: &Job<'_>) -> Result<()> {
     let train = training.blueprint.config.train.clone();
     let total = train.iterations;
     let mut saved = Instant::now();
     while training.optimizer.step < total {
-        if let Some(line) = training.step().map_err(|error| with_checkpoint(error, folder))? {
-            append(&folder.metrics(), &line.line())?;
-            let seconds = clock.start.elapsed().as_secs_f64();
-            append(&folder.log(), &format!("step {} loss {:.5} after {seconds:.1} s\n", line.step, line.loss))?;
+        let line = training.step().map_err(|error| with_checkpoint(error, folder))?;
+        if let (Some(line), Some(files)) = (line, files) {
+            files.add_line(&line)?;
             job.reporter.status(&format!("loss {:.5}", line.loss));
         }
         let step = training.optimizer.step;
         job.reporter.advance(1);
-        let stopped = job.stopped();
+        let wanted = train.snapshot_every.is_some_and(|every| step.is_multiple_of(every));
+        if let Some(files) = files.filter(|_| wanted) {
+            training.snapshot().write(&files.folder.snapshot_at(step))?;
+        }
+        let stopped = training.ranks.any(job.stopped())?;
         // The last step's serves those who want more steps later.
-        if is_checkpoint_due(step, train.checkpoint_every, saved.elapsed()) || step == total || stopped {
-            training.write_checkpoint(&folder.checkpoint())?;
+        let due = is_checkpoint_due(step, train.checkpoint_every, saved.elapsed()) || step == total || stopped;
+        if let Some(files) = files.filter(|_| due) {
+            training.write_checkpoint(&files.folder.checkpoint())?;
             saved = Instant::now();
         }
         if stopped && step < total {

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::common::probe::{loss_of, number};
 use crate::common::{
-    POINT, adapting, bits, configured, cpu, dataset, denoised, field, new_training, normals, run_until, weights,
+    POINT, adapting, bits, configured, cpu, dataset, denoised, field, new_training, normals, run_until, train, weights,
 };
 
 /// Points on the unit circle.
@@ -104,7 +104,7 @@ fn adapting_changes_the_soft_constraint_alone() {
     // The loss is lower for it. Nearly all of it is error along the circle, which no constraint can take away.
     let loss = |model: &Model| {
         let config = &adapted.blueprint.config;
-        let clean: Vec<f64> = dataset(config).train[..1000].iter().map(|&v| f64::from(v)).collect();
+        let clean: Vec<f64> = train(&dataset(config))[..1000].iter().map(|&v| f64::from(v)).collect();
         number(&loss_of(model, &config.objective, &clean, &normals(7, 0, 1000), &[0.05; 500]), "loss")
     };
     let model = adapted.model(&cpu(), Path::new("adapted")).unwrap();

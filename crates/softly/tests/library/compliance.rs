@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use softly::random::{Purpose, Stream};
 use softly::tensors::{field_batch, to_vec_f64};
-use softly::{Blueprint, Compliance, Dataset, Projection};
+use softly::{Blueprint, Compliance, Projection, Split};
 
 use crate::common::{
     POINT, bits, circle, configured, cpu, dataset, denoised, field, new_training, normals, toward, try_configured,
@@ -46,8 +46,8 @@ fn full_compliance_projects_onto_the_equation() {
     let blueprint = Blueprint::new(&config, &data).unwrap();
     let model = blueprint.build(&cpu()).unwrap();
     let truth = blueprint.truth().unwrap().unwrap();
-    let (len, nodes) = (data.sample_len(), data.grid.len());
-    let clean = Dataset::batch(&data.valid, &[0, 1, 2], len, nodes, &blueprint.data.units);
+    let nodes = data.grid.len();
+    let clean = data.batch(Split::Valid, &[0, 1, 2], &blueprint.data.units).unwrap();
     let mut stream = Stream::new(2, Purpose::Metric, 0);
     let noise = |i: usize| if (i / nodes).is_multiple_of(2) { 0.03 } else { 0.0 };
     let noisy = clean.iter().enumerate().map(|(i, &x)| f64::from(x) + noise(i) * stream.normal()).collect();

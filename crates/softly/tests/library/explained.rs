@@ -8,8 +8,8 @@ use softly::job::Job;
 use softly::tensors::per_sample;
 use softly::units::Units;
 use softly::{
-    Blueprint, Dataset, Denoiser, Direction, DirectionKind, Directions, Explained, HeldOut, Model, NewtonConfig,
-    Precondition, Scale, ScdConfig,
+    Blueprint, Denoiser, Direction, DirectionKind, Directions, Explained, HeldOut, Model, NewtonConfig, Precondition,
+    Scale, ScdConfig, Split,
 };
 
 use crate::common::denoisers::without_parameters;
@@ -120,7 +120,7 @@ fn a_true_equation_explains_what_a_wrong_one_does_not() {
         // Not symmetric about the diagonal from source to sink, as the pressure is.
         let cosine = |i: usize| 0.1 * (std::f64::consts::PI * i as f64 / 15.0).cos();
         let error = (0..512).map(|i| if i < 256 { cosine(i / 16) - cosine(i % 16) } else { 0.0 }).collect();
-        let values = Dataset::batch(&data.valid, &[0, 1, 2, 3, 4, 5], 512, 256, &blueprint.data.units);
+        let values = data.batch(Split::Valid, &[0, 1, 2, 3, 4, 5], &blueprint.data.units).unwrap();
         let data = HeldOut { values: &values, shape: [2, 16, 16], units: &blueprint.data.units };
         let explained = Explained { sigmas: vec![1e-3], batch: 4 };
         let report = explained.evaluate(&model(error), &directions, data, 0, &Job::silent(&cpu())).unwrap();

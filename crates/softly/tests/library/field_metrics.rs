@@ -10,7 +10,7 @@ use softly::{
 use softly_pde::darcy::Discretisation;
 use softly_pde::grid::Grid;
 
-use crate::common::law;
+use crate::common::{law, train, valid};
 
 fn darcy(size: usize, discretisation: Discretisation) -> GeneratorConfig {
     GeneratorConfig::Darcy(Darcy { size: Size::Square(size), length: 0.2, modes: 4, flow: 10.0, discretisation })
@@ -25,7 +25,7 @@ fn data(generator: GeneratorConfig, count: usize, valid: usize) -> (Dataset, Uni
     let normalise = Normalise::Std;
     let config = DataConfig { generator: Some(generator), count, valid, normalise, ..DataConfig::default() };
     let data = Dataset::from_config(&config).unwrap();
-    let (units, _) = data.units(&config);
+    let (units, _) = data.units(&config).unwrap();
     (data, units)
 }
 
@@ -97,7 +97,7 @@ fn every_equation_is_measured_on_its_own_nodes() {
     // u = 2 + 3x and v = −1 + y: R is 3 + 3x − y, 2 + 3x and 4.
     let sample = [at(&|x, _| 2.0 + 3.0 * x), at(&|_, y| y - 1.0)].concat();
     let fields = truth.fields.clone();
-    let (train, valid) = ([sample.clone(), sample.clone()].concat(), sample.clone());
+    let (train, valid) = ([sample.clone(), sample.clone()].concat().into(), sample.clone().into());
     let (scalars, constants) = Default::default();
     let data = Dataset { fields, scalars, constants, grid, train, valid, generator: None, equation: None };
     let evaluator = FieldEvaluator::new(&data, Some(&truth), &Units::identity(2)).unwrap();
@@ -154,8 +154,7 @@ fn a_shift_is_seen_by_marginals_alone() {
     let (data, units) = data(darcy(16, Discretisation::Mirror), 30, 12);
     let evaluator = evaluator(&data, &units);
     let nodes = data.grid.len();
-    let shifted: Vec<f64> = data
-        .valid
+    let shifted: Vec<f64> = valid(&data)
         .iter()
         .enumerate()
         .map(|(i, &v)| f64::from(v) + if i / nodes % 2 == 0 { 0.25 } else { 0.0 })
@@ -179,7 +178,7 @@ fn a_shift_is_seen_by_marginals_alone() {
 fn copies_of_training_data_are_recognised() {
     let (data, units) = data(helmholtz(), 40, 10);
     let evaluator = evaluator(&data, &units);
-    let found = evaluator.metrics(&data.train[..7 * data.sample_len()]).unwrap();
+    let found = evaluator.metrics(&train(&data)[..7 * data.sample_len()]).unwrap();
     assert_eq!((found.neighbours.samples.summary.mean, found.neighbours.ratio), (0.0, Some(0.0)));
     assert!(found.neighbours.held_out.median > 0.01);
 }
@@ -198,14 +197,13 @@ fn reference_rows_of_the_helmholtz_equation() {
     // Without a solution the residual is the source at the inner nodes.
     let (nodes, cols) = (data.grid.len(), data.grid.cols());
     let inner = |i: usize| (1..15).contains(&(i / cols)) && (1..19).contains(&(i % cols));
-    let source: f64 = data
-        .valid
+    let source: f64 = valid(&data)
         .chunks(2 * nodes)
         .flat_map(|s| (0..nodes).filter(|&i| inner(i)).map(|i| f64::from(s[i].abs())))
         .sum();
     close(zero.mean_residual(), source / f64::from(10 * 14 * 18), 1e-12);
     // A residual map has the grid's shape, empty on the border.
-    let map = &evaluator.residual_maps(&data.valid[..data.sample_len()])[0];
+    let map = &evaluator.residual_maps(&valid(&data)[..data.sample_len()])[0];
     assert!((0..nodes).all(|i| map[i].is_finite() == inner(i)));
     // Without a source there is nothing to compare with, and without copies all of it is read back.
     let nothing = evaluator.metrics(&vec![0.0; data.sample_len()]).unwrap();
@@ -221,7 +219,7 @@ fn bad_samples_are_counted_and_left_out() {
     let (data, units) = data(darcy(16, Discretisation::Mirror), 20, 4);
     let evaluator = evaluator(&data, &units);
     let length = data.sample_len();
-    let mut samples = data.valid.clone();
+    let mut samples = valid(&data);
     samples[length + 3] = f32::NAN;
     // A quarter of the permeability of the last sample becomes negative.
     samples[3 * length + 256..3 * length + 320].iter_mut().for_each(|k| *k = -*k);
@@ -254,7 +252,7 @@ fn data_of_unknown_origin_are_compared_without_residual_or_solver() {
     let (known, units) = data(darcy(16, Discretisation::Mirror), 20, 4);
     let unknown = Dataset { generator: None, equation: None, ..known.clone() };
     let evaluator = FieldEvaluator::new(&unknown, None, &units).unwrap();
-    assert!(evaluator.equation().is_none() && evaluator.residual_maps(&unknown.valid[..512]).is_empty());
+    assert!(evaluator.equation().is_none() && evaluator.residual_maps(&valid(&unknown)[..512]).is_empty());
     let rows = evaluator.references().unwrap();
     let [row] = &rows[..] else { panic!("{rows:?}") };
     let found = &row.metrics;
@@ -264,7 +262,7 @@ fn data_of_unknown_origin_are_compared_without_residual_or_solver() {
     let whole = &self::evaluator(&known, &units).references().unwrap()[0].metrics;
     assert_eq!((&found.fields, found.neighbours), (&whole.fields, whole.neighbours));
     // Training sample 7 is its own nearest neighbour.
-    let nearest = evaluator.nearest(&known.train[7 * 512..8 * 512]);
+    let nearest = evaluator.nearest(&train(&known)[7 * 512..8 * 512]).unwrap();
     assert_eq!((nearest[0].index, nearest[0].distance), (7, 0.0));
 }
 
@@ -272,9 +270,9 @@ fn data_of_unknown_origin_are_compared_without_residual_or_solver() {
 fn a_wrong_source_is_missed_alike_in_every_sample() {
     let (data, _) = data(darcy(16, Discretisation::Mirror), 2, 12);
     let mut equation = data.equation.clone().unwrap();
-    let right = &misfit(&equation, &data, &data.valid).unwrap()[0];
+    let right = &misfit(&equation, &data, &valid(&data)).unwrap()[0];
     equation.parameters.insert("flow".into(), ParameterConfig::Number(15.0));
-    let wrong = &misfit(&equation, &data, &data.valid).unwrap()[0];
+    let wrong = &misfit(&equation, &data, &valid(&data)).unwrap()[0];
     // A source that is too strong by 5 at 8 of 256 nodes; single precision leaves the rest.
     close(wrong.mean_abs, 0.15625, 0.02);
     assert!(right.mean_abs < 0.02 && wrong.systematic.unwrap() > 0.99, "{right:?} {wrong:?}");

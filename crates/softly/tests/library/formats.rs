@@ -316,6 +316,22 @@ fn stated_axes_override_guesses() {
 }
 
 #[test]
+fn repeated_nodes_of_both_axes_are_left_out() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("u.npy");
+    let wave = |i: usize, n: usize| (i as f64 / n as f64 * std::f64::consts::TAU).sin() as f32;
+    // Six intervals along x, eight along y, the last node of each being the first.
+    let value = |i: usize, j: usize| 1.0 + 2.0 * wave(i % 6, 6) + wave(j % 8, 8);
+    let numbers = (0..3).flat_map(|k| (0..7 * 9).map(move |at| k as f32 + value(at / 9, at % 9)));
+    npy::write_f32(&path, &[3, 7, 9], numbers).unwrap();
+    let options = ImportOptions { periodic: vec!["x".into(), "y".into()], ..ImportOptions::default() };
+    let mut source = FileSource::open(format::recognise(&[path], &options).unwrap(), &options).unwrap();
+    assert_eq!(source.axes().iter().map(|axis| axis.nodes).collect::<Vec<_>>(), [6, 8]);
+    let expected: Vec<f32> = (0..3).flat_map(|k| (0..6 * 8).map(move |at| k as f32 + value(at / 8, at % 8))).collect();
+    assert_eq!(values(&mut source, 2), expected);
+}
+
+#[test]
 fn a_repeated_node_of_periodic_data_is_left_out() {
     let options = ImportOptions { periodic: vec!["x".into()], ..ImportOptions::default() };
     let source = check_with("repeated", &["repeated.npy"], &options);

@@ -8,7 +8,7 @@ use softly::tensors::to_vec_f64;
 use softly::{Dataset, Draw, Fundps, Guidance, GuidanceConfig, Moment, Norm, ObservedNodes, RunFolder, Trained};
 
 use crate::common::denoisers::Shrink;
-use crate::common::{POINT, configured, cpu, field, new_training, normals, point_constraint, run_until};
+use crate::common::{POINT, configured, cpu, field, new_training, normals, point_constraint, run_until, valid};
 
 fn fundps(residual: f64) -> Fundps {
     Fundps { observe: BTreeMap::new(), share: 0.5, residual }
@@ -89,8 +89,9 @@ fn held_out_nodes_draw_samples_to_them() {
     let (pulled, plain) = (draw(guided, &[0, 1, 4], 3).unwrap(), draw(free, &[0, 1, 4], 3).unwrap());
     // 13 nodes of the source, by the stream that the file says.
     let nodes = Stream::new(500, Purpose::Metric, 0).permutation(64);
+    let truth = valid(&data);
     let misfit = |samples: &[f64], sample: usize, held_out: usize| {
-        let gap = |node: usize| samples[sample * 128 + node] - f64::from(data.valid[held_out * 128 + node]);
+        let gap = |node: usize| samples[sample * 128 + node] - f64::from(truth[held_out * 128 + node]);
         nodes[..13].iter().map(|&node| gap(node).powi(2)).sum::<f64>()
     };
     for (sample, held_out) in [(0, 0), (1, 1), (2, 4 % 3)] {

@@ -13,7 +13,7 @@ use softly::{
 use softly_pde::darcy::{Discretisation, corner_source};
 use softly_pde::grid::Grid;
 
-use crate::common::{compiled, cpu, law, one};
+use crate::common::{compiled, cpu, law, one, train, valid};
 
 fn darcy(size: usize, discretisation: Discretisation) -> Darcy {
     Darcy { size: Size::Square(size), length: 0.2, modes: 4, flow: 10.0, discretisation }
@@ -79,7 +79,7 @@ fn references_find_no_fault_in_the_data() {
         let reference = data.reference().unwrap().unwrap();
         let nodes = data.grid.len();
         let double = |field: &[f32]| field.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
-        for sample in data.valid.chunks(data.sample_len()) {
+        for sample in valid(&data).chunks(data.sample_len()) {
             let mut fields: Vec<Vec<f64>> = sample.chunks(nodes).map(double).collect();
             let comparison = reference.compare(&fields);
             assert!(comparison.error.unwrap() < bound, "{text}: {comparison:?}");
@@ -106,7 +106,8 @@ fn the_published_data_have_these_moments() {
         let config = DataConfig { generator: Some(generator), count: 600, valid: 1, ..DataConfig::default() };
         let data = Dataset::from_config(&config).unwrap();
         for (channel, [mean, std]) in [a, u].into_iter().enumerate() {
-            let fields = data.train.chunks(data.grid.len()).skip(channel).step_by(2);
+            let all = train(&data);
+            let fields = all.chunks(data.grid.len()).skip(channel).step_by(2);
             let values: Vec<f64> = fields.flatten().map(|&v| f64::from(v)).collect();
             let n = values.len() as f64;
             let found = values.iter().sum::<f64>() / n;
@@ -250,10 +251,10 @@ fn a_generator_of_three_fields_needs_the_public_traits_alone() {
     let data = Dataset::from_config(&DataConfig { path: Some(path), ..DataConfig::default() }).unwrap();
     assert_eq!((data.train_count(), data.valid_count(), data.shape()), (7, 2, [3, 5, 6]));
     let maker = SampleMaker::new(&Product { nodes: 5 }, 3).unwrap();
-    let [train, valid] = [(Split::Train, 7), (Split::Valid, 2)].map(|(s, n)| maker.samples(s, 0..n).unwrap().concat());
-    assert_eq!((&data.train, &data.valid), (&train, &valid));
+    let made = [(Split::Train, 7), (Split::Valid, 2)].map(|(s, n)| maker.samples(s, 0..n).unwrap().concat());
+    assert_eq!([train(&data), valid(&data)], made);
     let constraint = compiled(data.equation.as_ref().unwrap(), &data.grid, &Units::identity(3));
-    for sample in data.train.chunks_exact(data.sample_len()) {
+    for sample in train(&data).chunks_exact(data.sample_len()) {
         let fields: Vec<Vec<f64>> =
             sample.chunks_exact(30).map(|field| field.iter().map(|&v| f64::from(v)).collect()).collect();
         assert!(constraint.residual_values(&fields).concat().iter().all(|r| r.abs() < 1e-6));

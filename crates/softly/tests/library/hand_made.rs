@@ -10,7 +10,7 @@ use softly::{DatasetFolder, HandMade, Imported, complete, npy, write};
 use softly_pde::grid::Placement;
 use tempfile::TempDir;
 
-use crate::common::{Watch, contents, cpu};
+use crate::common::{Watch, contents, cpu, train, valid};
 
 const DRAFT: &str = "fields = ['u', 'v']\naxes = ['t', { name = 'x', last = 2.0, periodic = true }]\n";
 
@@ -77,9 +77,9 @@ fn arrays_beside_a_draft_and_split_ones_become_the_same_dataset() {
         assert!(!home.path().join(".partial").exists());
     }
     let [a, b] = made.map(|made| (made.load().unwrap(), made.description));
-    assert_eq!((&a.0.train, &a.0.valid, &a.0.fields), (&b.0.train, &b.0.valid, &b.0.fields));
-    assert_eq!(a.0.train[..24], sample(0, 0).map(|v| v as f32).collect::<Vec<_>>());
-    assert_eq!(a.0.valid[24..48], sample(1, 6).map(|v| v as f32).collect::<Vec<_>>());
+    assert_eq!((train(&a.0), valid(&a.0), &a.0.fields), (train(&b.0), valid(&b.0), &b.0.fields));
+    assert_eq!(train(&a.0)[..24], sample(0, 0).map(|v| v as f32).collect::<Vec<_>>());
+    assert_eq!(valid(&a.0)[24..48], sample(1, 6).map(|v| v as f32).collect::<Vec<_>>());
     assert_eq!((a.1.train, a.1.valid, &a.1.hash, &a.1.fields), (b.1.train, b.1.valid, &b.1.hash, &b.1.fields));
     let [t, x] = &a.1.grid.axes[..] else { panic!("two axes") };
     assert_eq!((t.name.as_str(), t.nodes, t.last, t.periodic, t.placement), ("t", 4, 1.0, false, Placement::Nodes));
@@ -121,7 +121,7 @@ fn another_folder_gets_the_same_samples_from_arrays_of_any_type() {
     let dropping = ImportOptions { drop_nan: true, ..ImportOptions::default() };
     assert_says(&refused(home.path(), &dropping), &["--out", "not changed"]);
     let dropped = copy(&dropping, "dropped").unwrap().load().unwrap();
-    assert_eq!((dropped.train_count(), dropped.valid_count(), dropped.valid[48]), (6, 3, 48.0));
+    assert_eq!((dropped.train_count(), dropped.valid_count(), valid(&dropped)[48]), (6, 3, 48.0));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn an_interrupted_completion_goes_on() {
         assert!(train.exists());
     }
     let made = complete(home.path(), &ImportOptions::default(), 0.5, &Job::silent(&cpu())).unwrap().0;
-    assert_eq!((made.description.train, made.load().unwrap().valid[0]), (20_000, (20_000 * 24 % 1000) as f32));
+    assert_eq!((made.description.train, valid(&made.load().unwrap())[0]), (20_000, (20_000 * 24 % 1000) as f32));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn lists_with_a_number_per_sample_are_scalars() {
         let data = made.load().unwrap();
         assert_eq!((data.shape(), data.hash()), ([3, 4, 6], made.description.hash.clone()));
         // A scalar is a channel that is constant over the grid.
-        for (i, sample) in data.train.chunks_exact(72).enumerate() {
+        for (i, sample) in train(&data).chunks_exact(72).enumerate() {
             assert!(sample[48..].iter().all(|v| *v == (0.1 * (i + 1) as f64) as f32));
         }
         assert_eq!(npy::read(&home.path().join("valid/scalars.npy")).unwrap().shape, [4, 1]);

@@ -2,12 +2,13 @@
 
 use softly::tensors::to_vec_f64;
 use softly::{
-    Batch, Denoiser, Estimates, Estimation, LambdaSchedule, Norm, Objective, Parameters, Regulariser, Weight,
+    Batch, Blueprint, Denoiser, Estimates, Estimation, LambdaSchedule, NoiseDist, Norm, Objective, Parameters,
+    Regulariser, Weight,
 };
 
 use crate::common::denoisers::Shrink;
 use crate::common::probe::{Probe, darcy, number};
-use crate::common::{POINT, field, normals, point_constraint, try_configured};
+use crate::common::{POINT, configured, dataset, field, normals, point_constraint, try_configured};
 
 #[test]
 fn the_regulariser_is_what_its_formula_says() {
@@ -107,4 +108,52 @@ fn the_bases_own_loss_is_that_of_the_base_alone() {
     assert!(error.to_string().contains("denoiser.scd.detach_base"), "{error}");
     let error = try_configured("darcy-demo", &["objective.base_loss=-1"]).unwrap_err();
     assert!(error.to_string().contains("objective.base_loss"), "{error}");
+}
+
+/// Points x0 of variance v are known as y with noise s. Among D = c·x the loss on y alone is smallest at c = v/(v + σ²), the
+/// denoiser of the clean points; without the knowledge of s at (v + s²)/(v + σ²).
+#[test]
+fn fields_with_noise_of_their_own_teach_the_denoiser_of_clean_ones() {
+    let (variance, s, sigma_data, count) = (0.7_f64, 0.3, 0.8, 20_000);
+    let clean = normals(3, 0, 2 * count);
+    let (own, added) = (normals(3, 1, 2 * count), normals(3, 2, 2 * count));
+    let y: Vec<f64> = clean.iter().zip(&own).map(|(x, n)| variance.sqrt() * x + s * n).collect();
+    for sigma in [0.35, 0.6, 2.0] {
+        let sigmas = vec![sigma; count];
+        let best = |known: f64, batch: &Batch<'_>| {
+            let loss = |factor: f64| {
+                let estimates = Estimates::plain(batch.noisy.clone() * factor);
+                let shrink = Shrink { variance };
+                number(&Objective::default().loss(&shrink, None, batch, estimates, sigma_data), "loss")
+            };
+            // The loss is a parabola in c.
+            let (low, middle, high) = (loss(0.0), loss(0.5), loss(1.0));
+            let found = 0.25 * (3.0 * low - 4.0 * middle + high) / (low - 2.0 * middle + high);
+            let wanted = (variance + s * s - known * known) / (variance + sigma * sigma);
+            assert!((found - wanted).abs() < 0.02, "σ {sigma}, known {known}: {found} against {wanted}");
+        };
+        let batch = Batch::of_noisy(field(&y, POINT), s, field(&added, POINT), &sigmas);
+        let total: f64 = to_vec_f64(batch.noisy.clone()).iter().map(|x| x * x).sum::<f64>() / (2 * count) as f64;
+        assert!((total / (variance + sigma * sigma) - 1.0).abs() < 0.03, "x is x0 with noise σ: {total}");
+        best(s, &batch);
+        let unknown = (sigma * sigma - s * s).sqrt();
+        let levels = vec![unknown; count];
+        best(0.0, &Batch::new(field(&y, POINT), field(&added, POINT), &levels));
+    }
+}
+
+#[test]
+fn noise_of_the_data_ends_levels_and_samplers() {
+    let config = configured("darcy-demo", &["data.count=8", "data.valid=1", "data.noise=0.1"]);
+    let blueprint = Blueprint::new(&config, &dataset(&config)).unwrap();
+    assert_eq!((blueprint.data_noise(), blueprint.config.sampler.sigma_min), (0.05, 0.05));
+    let NoiseDist::TruncLogNormal { min, .. } = blueprint.config.objective.noise else { panic!("another kind") };
+    assert_eq!(min, Some(0.05));
+    for (settings, says) in [
+        (["data.noise=1.5", "data.normalise=std"], "from 0 to below 1"),
+        (["data.noise=0.1", "data.normalise=none"], "channels are not normalised"),
+    ] {
+        let error = try_configured("darcy-demo", &settings).unwrap_err().to_string();
+        assert!(error.contains("data.noise") && error.contains(says), "{error}");
+    }
 }

@@ -13,7 +13,7 @@ use softly::{
 };
 use softly_pde::grid::Grid;
 
-use crate::common::{compiled, configured, cpu, dataset, field, new_training, normals};
+use crate::common::{compiled, configured, cpu, dataset, field, new_training, normals, train, valid};
 
 const SMALL: [&str; 4] = ["data.count=12", "data.valid=2", "train.batch=2", "train.iterations=4"];
 const BACKBONES: [&str; 2] = [
@@ -149,7 +149,7 @@ fn samples_in_memory_are_written_and_audited_like_those_of_a_folder() {
     let job = Job::silent(&device);
     let written = write(&InMemory::new(&data), &folder.path().join("data"), &job).unwrap();
     let again = written.load().unwrap();
-    assert_eq!((&again.train, &again.valid, again.hash()), (&data.train, &data.valid, data.hash()));
+    assert_eq!((train(&again), valid(&again), again.hash()), (train(&data), valid(&data), data.hash()));
     let config = configured("darcy-demo", &["constraint.parameters.flow=15.0"]).constraint.unwrap();
     let names = ["flow".to_string()];
     let constraint = DataConstraint::new(&config, &written).unwrap().keeping(audit_stride(&written));

@@ -3,9 +3,13 @@
 use softly::job::Job;
 use softly::random::{Purpose, Stream};
 use softly::units::Units;
-use softly::{Compliance, HeldOut, Identification, Model, ParameterInterval, parameter_intervals};
+use softly::{
+    Compliance, HeldOut, Identification, Model, Norm, ParameterConfig, ParameterFit, ParameterInterval, Residuals,
+    SoftConstraint, intervals_of, parameter_intervals,
+};
+use softly_pde::grid::Grid;
 
-use crate::common::{POINT, circle, cpu, toward};
+use crate::common::{POINT, circle, cpu, field, law, normals, toward};
 
 /// Points around the unit circle, on average at `mean` from the origin.
 fn points(count: usize, seed: u64) -> (Vec<f32>, f64) {
@@ -24,7 +28,7 @@ fn intervals(formula: &str, parameters: &[(&str, f64)], values: &[f32]) -> Vec<P
     let model = Model::soft(toward(&constraint, 1.0, Compliance::LEARNED), constraint.clone(), 0.5, POINT);
     let units = Units::identity(2);
     let data = HeldOut { values, shape: POINT, units: &units };
-    let found = parameter_intervals(&model, data, 0, &Job::silent(&cpu())).unwrap();
+    let found = parameter_intervals(&model, data, &Job::silent(&cpu())).unwrap();
     // Every parameter is back where it was.
     let mut after = Vec::new();
     constraint.visit("", &mut |name, p| after.push((name.to_string(), f64::from(p.values()[0]))));
@@ -57,6 +61,37 @@ fn intervals_cover_the_truth_as_often_as_they_say() {
     let covered = (100..300).filter(covers).count();
     // 95 % of 200 are 190 ± 3.1.
     assert!((178..=199).contains(&covered), "{covered} of 200");
+}
+
+#[test]
+fn an_equation_that_is_wrong_alike_in_all_samples_widens_the_interval() {
+    let (shape, count) = ([2, 9, 8], 60);
+    let mut config = law(&["p", "q"], Residuals::One("q - a*(1 + p)".into()), Norm::L2);
+    config.parameters = [("a".to_string(), ParameterConfig::Learn { learn: 1.0 })].into();
+    // q = 2 (1 + p) + pattern + noise: the pattern is the same in every sample of a case.
+    let interval = |case: u64, pattern: f64| {
+        let offsets = normals(case, 0, 72);
+        let sample = |i: u64| {
+            let (p, noise) = (normals(case, 2 * i + 1, 72), normals(case, 2 * i + 2, 72));
+            let q = |n: usize| 2.0 * (1.0 + p[n]) + pattern * offsets[n] + 0.05 * noise[n];
+            p.iter().copied().chain((0..72).map(q)).collect::<Vec<f64>>()
+        };
+        let clean = [field(&(0..count).flat_map(sample).collect::<Vec<f64>>(), shape)];
+        let names = ["p".to_string(), "q".to_string()];
+        let constraint = SoftConstraint::new(&config, &names, &Grid::unit(9, 8), &Units::identity(2)).unwrap();
+        let fit = ParameterFit::new(&constraint, &clean);
+        fit.run().unwrap();
+        intervals_of(&fit).unwrap()[0].interval.unwrap()
+    };
+    let cases = 60;
+    let found: Vec<[[f64; 2]; 2]> = (0..cases).map(|case| [0.0, 0.05].map(|pattern| interval(case, pattern))).collect();
+    for (i, pattern) in ["none", "a pattern"].iter().enumerate() {
+        let covered = found.iter().filter(|both| both[i][0] < 2.0 && 2.0 < both[i][1]).count();
+        assert!(covered >= 51, "{pattern}: {covered} of {cases}");
+    }
+    // 0.05/√(60·72·2) by chance alone; a pattern of the same size counts √72 times 0.05/(72·2) however many samples there are.
+    let mean = |i: usize| found.iter().map(|both| (both[i][1] - both[i][0]) / (2.0 * 1.96)).sum::<f64>() / cases as f64;
+    assert!((4e-4..1.2e-3).contains(&mean(0)) && (1e-3..5e-3).contains(&mean(1)), "{:e}, {:e}", mean(0), mean(1));
 }
 
 #[test]

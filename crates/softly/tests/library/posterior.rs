@@ -1,19 +1,20 @@
 //! Methods of conditioning against closed forms: Gaussian data, linear sensors.
 
 use burn::tensor::Tensor;
+use softly::noise::{Noise as SampleNoise, NoiseConfig};
 use softly::tensors::to_vec_f64;
 use softly::units::Units;
 use softly::{
-    Condition, DataMoments, Dataset, Denoiser, DiffusionPde, Eci, Errors, Extent, FunDps, Given, Knowledge, Kriging,
-    Measured, MomentMatched, Noise, Observations, Observed, Pcfm, Reading, Sampler, SensorDps, SigmaGrid, Target,
-    Unobserved,
+    CoCoGen, Condition, DataMoments, Dataset, Denoiser, DiffusionPde, Eci, Errors, Extent, FunDps, Given, Knowledge,
+    Kriging, Measured, MomentMatched, Noise, Norm, Observations, Observed, Parameters, Pcfm, Pdm, Ppr, Reading,
+    Sampler, SensorDps, SigmaGrid, Target, Unobserved, Visitor,
 };
-use softly_pde::gaussian::Modes;
+use softly_pde::gaussian::{Covariance, Modes};
 use softly_pde::grid::Grid;
 
 use crate::common::denoisers::Shrink;
 use crate::common::gaussian::Gaussian;
-use crate::common::{field, normals};
+use crate::common::{field, normals, point_constraint};
 
 /// Sensors of Gaussian data: readings, and the rows of H in the order of the data's numbers.
 struct Problem {
@@ -248,38 +249,83 @@ fn jfps_is_exact_where_its_covariance_is() {
 }
 
 #[test]
-fn jumps_have_the_posteriors_mean_and_covariance_exactly() {
-    let problem = Problem::flat();
-    let (mean, covariance) = problem.exact();
+fn samples_at_different_levels_are_matched_by_themselves() {
+    let observations = observe(&[("a", Vec::new(), 0.7, 0.2)], &Grid::point(), 2);
+    let base = Shrink { variance: 0.25 };
+    for sigma_data in [None, Some(0.5)] {
+        let matched = MomentMatched { base: &base, observations: &observations, iterations: 2, sigma_data };
+        let (first, second) = ([0.3, -0.4], [1.5, 0.2]);
+        let both = to_vec_f64(matched.denoise(field(&[first, second].concat(), [2, 1, 1]), &[0.4, 3.0]));
+        let alone = [(first, 0.4), (second, 3.0)];
+        let alone = alone.map(|(x, sigma)| to_vec_f64(matched.denoise(field(&x, [2, 1, 1]), &[sigma])));
+        assert!(distance(&both, &alone.concat()) < 1e-12, "{both:?} and {alone:?}");
+    }
+}
+
+/// Samples of a problem by jumps from `latents` `[N, d]`; `more` draws noise of the same size.
+fn jumped(problem: &Problem, sampler: &Sampler, latents: &[f64], mut more: impl FnMut() -> Vec<f64>) -> Vec<f64> {
     let knowledge = Knowledge { errors: Some(problem.errors()), data: None };
-    let given = Given {
-        denoiser: &problem.data,
-        observations: &problem.observations,
-        constraint: None,
-        knowledge: &knowledge,
-        shape: problem.data.shape,
-    };
+    let shape = problem.data.shape;
+    let (denoiser, observations) = (&problem.data, &problem.observations);
+    let given = Given { denoiser, observations, constraint: None, knowledge: &knowledge, shape };
     let kalman = softly::Kalman { jumps: true, ..softly::Kalman::default() };
-    let steps = 32;
-    let sampler = Sampler { steps, ..Sampler::default() };
-    // The map is affine in two latents and, at all levels but the last, in three draws of two numbers each.
-    let size = 2 + 6 * (steps - 1);
-    let sample = |numbers: Vec<f64>| {
-        let count = numbers.len() / size;
-        let part =
-            |first: usize| -> Vec<f64> { (0..count).flat_map(|i| numbers[i * size + first..][..2].to_vec()).collect() };
-        let mut drawn = 2;
-        let mut more = || {
-            drawn += 2;
-            field(&part(drawn - 2), problem.data.shape)
+    let mut more = || field(&more(), shape);
+    to_vec_f64(kalman.sample(given, sampler, field(latents, shape), &mut more, &mut Unobserved))
+}
+
+#[test]
+fn jumps_have_the_posteriors_mean_and_covariance_exactly() {
+    // One level with a draw holds all that many levels do.
+    for (problem, steps) in [(Problem::flat(), 32), (Problem::large(), 2)] {
+        let (mean, covariance) = problem.exact();
+        let sampler = Sampler { steps, ..Sampler::default() };
+        // The map is affine in the latents and, at all levels but the last, in four draws as large: for modes, waves, the
+        // sensors, and the next level's noise.
+        let d = problem.data.size();
+        let size = d * (1 + 4 * (steps - 1));
+        let sample = |numbers: Vec<f64>| {
+            let part = |first: usize| -> Vec<f64> {
+                numbers.chunks_exact(size).flat_map(|own| own[first..first + d].to_vec()).collect()
+            };
+            let mut drawn = 0;
+            let more = || {
+                drawn += d;
+                part(drawn)
+            };
+            jumped(&problem, &sampler, &part(0), more)
         };
-        let latents = field(&part(0), problem.data.shape);
-        to_vec_f64(kalman.sample(given, &sampler, latents, &mut more, &mut Unobserved))
+        let (found_mean, found_covariance) = moments(size, sample);
+        let mean_error = distance(&found_mean, &mean) / norm(&mean);
+        assert!(mean_error < 1e-3, "mean of {d} dimensions is off by {mean_error}");
+        let error = distance(&found_covariance, &covariance) / norm(&covariance);
+        assert!(error < 1e-3, "covariance of {d} dimensions is off by {error}");
+    }
+}
+
+#[test]
+fn samples_of_256_dimensions_after_32_steps_are_within_statistical_error_of_the_posterior() {
+    let problem = Problem::large();
+    let (mean, covariance) = problem.exact();
+    let (d, count) = (problem.data.size(), 256);
+    // Far below the narrowest eigenvalue, as the last step is a mean.
+    let sampler = Sampler { steps: 32, sigma_min: 2e-4, ..Sampler::default() };
+    let mut drawn = 0;
+    let more = || {
+        drawn += 1;
+        normals(22, drawn, count * d)
     };
-    let (found_mean, found_covariance) = moments(size, sample);
-    assert!(distance(&found_mean, &mean) < 1e-3 * norm(&mean), "{found_mean:?} and {mean:?}");
-    let error = distance(&found_covariance, &covariance) / norm(&covariance);
-    assert!(error < 1e-3, "{found_covariance:?} and {covariance:?}");
+    let samples = jumped(&problem, &sampler, &normals(22, 0, count * d), more);
+    let inverse = Covariance::new(&covariance, d);
+    let square = |x: &[f64]| -> f64 {
+        let off: Vec<f64> = x.iter().zip(&mean).map(|(x, m)| x - m).collect();
+        inverse.solve(&off).iter().zip(&off).map(|(a, b)| a * b).sum()
+    };
+    // (x − m)ᵀ C⁻¹ (x − m) is χ² of d degrees of freedom: over d its mean is 1 with the variance 2/d.
+    let spread = samples.chunks_exact(d).map(square).sum::<f64>() / (d * count) as f64;
+    assert!((spread - 1.0).abs() < 4.0 * (2.0 / (d * count) as f64).sqrt(), "{spread}");
+    let centre: Vec<f64> = (0..d).map(|k| samples.iter().skip(k).step_by(d).sum::<f64>() / count as f64).collect();
+    let centre = square(&centre) * count as f64 / d as f64;
+    assert!((centre - 1.0).abs() < 4.0 * (2.0 / d as f64).sqrt(), "{centre}");
 }
 
 #[test]
@@ -290,13 +336,13 @@ fn kriging_is_the_posterior_under_the_datas_own_moments() {
         scalars: Vec::new(),
         constants: std::collections::BTreeMap::new(),
         grid: Grid::point(),
-        train: data.clone(),
-        valid: data.clone(),
+        train: data.clone().into(),
+        valid: data.clone().into(),
         generator: None,
         equation: None,
     };
     let observations = observe(&[("a + 2*b", Vec::new(), 0.7, 0.2)], &Grid::point(), 2);
-    let moments_of_data = DataMoments::of(&dataset, &Units::identity(2));
+    let moments_of_data = DataMoments::of(&dataset, &Units::identity(2)).unwrap();
     let knowledge = Knowledge { errors: None, data: Some(moments_of_data) };
     let base = Shrink { variance: 1.0 };
     let shape = [2, 1, 1];
@@ -336,6 +382,18 @@ fn guided(method: &dyn Condition, steps: usize) -> Vec<f64> {
     let given = Given { denoiser: &base, observations: &observations, constraint: None, knowledge: &knowledge, shape };
     let sampler = Sampler { steps, sigma_max: 3.0, sigma_min: 0.5, ..Sampler::default() };
     let more: &mut dyn FnMut() -> Tensor<4> = &mut || unreachable!("guidance is deterministic");
+    to_vec_f64(method.sample(given, &sampler, field(&[1.0, -0.5], shape), more, &mut Unobserved))
+}
+
+/// The same with noise 1 whenever a method draws more, and the constraint 3 a − 2 b + ½ = 0.
+fn stepped(method: &dyn Condition, constrained: bool) -> Vec<f64> {
+    let observations = observe(&[("a", Vec::new(), 0.2, 0.1)], &Grid::point(), 2);
+    let (base, knowledge, shape) = (Shrink { variance: 1.0 }, Knowledge::default(), [2, 1, 1]);
+    let law = point_constraint("3*x - 2*y + 0.5", Norm::L1Mean);
+    let constraint = constrained.then_some(&law);
+    let given = Given { denoiser: &base, observations: &observations, constraint, knowledge: &knowledge, shape };
+    let sampler = Sampler { steps: 2, sigma_max: 3.0, sigma_min: 0.5, ..Sampler::default() };
+    let more: &mut dyn FnMut() -> Tensor<4> = &mut || field(&[1.0, 1.0], shape);
     to_vec_f64(method.sample(given, &sampler, field(&[1.0, -0.5], shape), more, &mut Unobserved))
 }
 
@@ -406,4 +464,60 @@ fn projections_meet_the_sensors_and_keep_the_noise_that_a_sample_began_with() {
     for x in samples.chunks_exact(2) {
         assert!((x[0] * x[1] - 0.3).abs() < 1e-3, "{x:?}");
     }
+}
+
+#[test]
+fn fresh_noise_langevin_steps_and_corrections_are_those_of_hand_calculations() {
+    // D = x/10 at σ = 3 and 4x/5 at σ = ½; the first number is measured as 0.2, the second is free.
+    let ppr = stepped(&Ppr { equation: false, ..Ppr::default() }, false);
+    let expected = [0.2, 0.8 * (-0.15 + 0.5)];
+    assert!(distance(&ppr, &expected) < 1e-5, "{ppr:?} and {expected:?}");
+    // With the equation the second number is (3·0.2 + ½)/2.
+    let ppr = stepped(&Ppr::default(), true);
+    assert!(distance(&ppr, &[0.2, 0.55]) < 1e-4, "{ppr:?}");
+    // Two Langevin steps at each level: x + ½ r (D − x) + √r σ z.
+    let (rate, mut second): (f64, f64) = (0.6, -1.5);
+    for (sigma, factor) in [(3.0, 0.1), (3.0, 0.1), (0.5, 0.8), (0.5, 0.8)] {
+        second += 0.5 * rate * (factor - 1.0) * second + rate.sqrt() * sigma;
+    }
+    let pdm = stepped(&Pdm { langevin_steps: 2, rate, equation: false, ..Pdm::default() }, false);
+    assert!(distance(&pdm, &[0.2, second]) < 1e-5, "{pdm:?} and {second}");
+    // The state is (0.2, 0.8 (−0.15 − 0.25)) = (0.2, −0.32) before corrections, and R = 1.74 > 0: a falls by ε a time, b stays.
+    let cocogen = CoCoGen { last_steps: 1, rate: 0.01, extra: 3, extra_rate: 0.002, ..CoCoGen::default() };
+    let found = stepped(&cocogen, true);
+    assert!(distance(&found, &[0.2 - 0.01 - 3.0 * 0.002, -0.32]) < 1e-5, "{found:?}");
+    let free = stepped(&cocogen, false);
+    assert!(distance(&free, &[0.2, -0.32]) < 1e-5, "{free:?}");
+}
+
+/// A denoiser of a random field's noise.
+struct Coloured(SampleNoise);
+
+impl Parameters for Coloured {
+    fn visit(&mut self, _: &str, _: &mut Visitor<'_>) {}
+}
+
+impl Denoiser for Coloured {
+    fn denoise(&self, x: Tensor<4>, _: &[f64]) -> Tensor<4> {
+        x
+    }
+
+    fn noise(&self) -> SampleNoise {
+        self.0.clone()
+    }
+}
+
+#[test]
+fn denoisers_given_measurements_remove_the_noise_of_the_denoiser_below() {
+    let grid = Grid::unit(4, 4);
+    let config: NoiseConfig = serde_json::from_str(r#"{"field": {"length": 0.3}}"#).unwrap();
+    let base = Coloured(SampleNoise::new(&config, &grid).unwrap());
+    let at = vec![Extent::Point(1.0 / 3.0), Extent::Point(0.0)];
+    let observations = observe(&[("a", at, 0.2, 0.1)], &grid, 1);
+    let errors =
+        Errors::known([1, 4, 4], |_| Modes { vectors: vec![0.1; 16], values: vec![0.16], rest: vec![0.0; 16] });
+    let observed = Observed::new(&base, &observations, None, &errors, 1);
+    let matched = MomentMatched { base: &base, observations: &observations, iterations: 1, sigma_data: Some(0.5) };
+    let wrapped: [&dyn Denoiser; 2] = [&observed, &matched];
+    assert!(wrapped.iter().all(|denoiser| matches!(denoiser.noise(), SampleNoise::Field(_))));
 }

@@ -7,12 +7,14 @@ use std::path::Path;
 use burn::tensor::{Tensor, TensorData};
 use softly::error::{Error, Result};
 use softly::tensors::to_vec_f64;
-use softly::{Config, Dataset, Layers, Metrics, ParameterConfig, RunFolder, Snapshot, Training, run};
+use softly::{
+    Config, Dataset, Layers, Metrics, ParameterConfig, Recompute, RunFolder, Snapshot, Split, Training, Values, run,
+};
 use softly_kernels::simd::{Level, with_level};
 use softly_pde::grid::{Axis, Grid};
 use tempfile::TempDir;
 
-use crate::common::{Watch, contents, cpu, dataset, info, new_training, small, weights};
+use crate::common::{Watch, contents, cpu, dataset, info, new_training, small, train as train_values, valid, weights};
 
 /// Trains in `folder`; `watch` sees every step and may ask to stop.
 fn train_watched(config: &Config, folder: &Path, watch: impl FnMut(u64) -> bool + Send) -> Result<()> {
@@ -363,19 +365,19 @@ fn empty_data_and_data_that_are_not_finite_are_refused() {
         assert!(matches!(error, Error::Input { .. }), "{error:?}");
         error.to_string()
     };
+    let with = |mut values: Vec<f32>, at: usize, bad: f32| -> Values {
+        values[at] = bad;
+        values.into()
+    };
     for bad in [f32::NAN, f32::INFINITY] {
-        let mut dataset = good.clone();
         // Sample 6, field y.
-        dataset.train[13] = bad;
-        let said = attempt(dataset);
+        let said = attempt(Dataset { train: with(train_values(&good), 13, bad), ..good.clone() });
         assert!(said.contains("train data") && said.contains("`y`") && said.contains("sample 6"), "{said}");
-        let mut dataset = good.clone();
-        dataset.valid[4] = bad;
-        let said = attempt(dataset);
+        let said = attempt(Dataset { valid: with(valid(&good), 4, bad), ..good.clone() });
         assert!(said.contains("valid data") && said.contains("`x`") && said.contains("sample 2"), "{said}");
     }
-    assert!(attempt(Dataset { train: Vec::new(), ..good.clone() }).contains("train data"));
-    assert!(attempt(Dataset { valid: Vec::new(), ..good }).contains("valid data"));
+    assert!(attempt(Dataset { train: Vec::new().into(), ..good.clone() }).contains("train data"));
+    assert!(attempt(Dataset { valid: Vec::new().into(), ..good }).contains("valid data"));
 }
 
 #[test]
@@ -384,7 +386,9 @@ fn a_run_goes_on_with_its_own_data_and_files_only() {
     let home = TempDir::new().unwrap();
     let folder = RunFolder::new(home.path().join("run"));
     let mut other = dataset(&config);
-    other.train[5] += 0.5;
+    let mut numbers = train_values(&other);
+    numbers[5] += 0.5;
+    other.train = numbers.into();
     let with_other = || {
         let training = Training::new(&config, other.clone(), &cpu())?;
         run(training, &folder, info(), &Watch::new(|_| false).job(&cpu()))
@@ -415,6 +419,37 @@ fn a_run_goes_on_with_its_own_data_and_files_only() {
     assert_eq!(Snapshot::read(&seeded.snapshot()).unwrap().blueprint.data.hash, hash);
 }
 
+#[test]
+fn activations_that_are_computed_again_give_the_same_training() {
+    // Two levels, with attention and with blocks that change the number of channels.
+    let unet = "denoiser.backbone={kind='unet', channels=16, multipliers=[1, 2], blocks=1, attention=[8], head=16}";
+    let scd = "denoiser.scd={scale='unit', rate=0.1}";
+    let trained = |recompute: &str| {
+        let mut layers = Layers::new();
+        let law = "constraint={fields=['u'], residual='dxx(u)'}";
+        let how = ["data.normalise='std'", "train.batch=4", "train.shares=2", "train.log_every=1"];
+        for setting in how.into_iter().chain([unet, law, scd, recompute]) {
+            layers = layers.set(setting).unwrap();
+        }
+        let mut training = Training::new(&layers.finish("test").unwrap(), waves(6, 1.0, 0.0, false), &cpu()).unwrap();
+        let lines: Vec<Metrics> = (0..4).map(|_| training.step().unwrap().unwrap()).collect();
+        lines
+    };
+    let (kept, again) = (trained("train.recompute='none'"), trained("train.recompute='level'"));
+    // The way there is the same; on the way back the embedding's gradients are added in another order.
+    assert_eq!(kept[0].loss, again[0].loss);
+    for (kept, again) in kept.iter().zip(&again) {
+        let gap = |a: f64, b: f64| (a / b - 1.0).abs();
+        let worst = gap(kept.loss, again.loss).max(gap(kept.gradient_norm, again.gradient_norm));
+        assert!(worst < 1e-5, "step {}: {worst:.1e}", kept.step);
+    }
+    let mlp = small("vanilla", &[]);
+    let mut refused = mlp.clone();
+    refused.train.recompute = Recompute::Level;
+    let said = refused.check().unwrap_err().to_string();
+    assert!(mlp.check().is_ok() && said.contains("train.recompute") && said.contains("unet"), "{said}");
+}
+
 /// Samples of u on 8 × 8 nodes, each a wave times `size` plus `mean`, and the scalar nu if asked for.
 fn waves(count: usize, size: f32, mean: f32, with_nu: bool) -> Dataset {
     let mut train = Vec::new();
@@ -430,8 +465,8 @@ fn waves(count: usize, size: f32, mean: f32, with_nu: bool) -> Dataset {
         scalars: scalars.iter().map(ToString::to_string).collect(),
         constants: BTreeMap::from([("beta".to_string(), 2.0)]),
         grid: Grid::unit(8, 8),
-        valid: train.clone(),
-        train,
+        valid: train.clone().into(),
+        train: train.into(),
         generator: None,
         equation: None,
     }
@@ -455,13 +490,13 @@ fn tiny_and_huge_units_are_normalised_and_constant_fields_are_refused() {
         let data = waves(6, size, 3.0 * size, false);
         let mut training = Training::new(&config, data.clone(), &cpu()).unwrap();
         let units = &training.blueprint.data.units;
-        let normalised = Dataset::batch(&data.train, &[0, 1, 2, 3, 4, 5], 64, 64, units);
+        let normalised = data.batch(Split::Train, &[0, 1, 2, 3, 4, 5], units).unwrap();
         let n = normalised.len() as f64;
         let mean = normalised.iter().map(|&v| f64::from(v)).sum::<f64>() / n;
         let std = (normalised.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / n).sqrt();
         assert!(mean.abs() < 1e-6 && (std - 0.5).abs() < 1e-6, "{size}: {mean} ± {std}");
         let x = Tensor::from_data(TensorData::new(normalised, [6, 1, 8, 8]), &cpu());
-        for (back, value) in to_vec_f64(units.physical(x)).iter().zip(&data.train) {
+        for (back, value) in to_vec_f64(units.physical(x)).iter().zip(&train_values(&data)) {
             assert!(
                 (back / f64::from(*value) - 1.0).abs() < 1e-4 || (back / f64::from(size)).abs() < 1e-3,
                 "{back} {value}"

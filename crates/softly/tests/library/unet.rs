@@ -10,7 +10,7 @@ use softly::random::{Purpose, Stream};
 use softly::tensors::to_vec_f32;
 use softly::{
     Backbone, BackboneConfig, Dataset, Denoiser, Edm, FieldShape, HeldOut, Integrator, Layers, Likelihood, Parameters,
-    Probes, Training, UNet, UNetConfig, Unobserved, composed,
+    Probes, Split, Training, UNet, UNetConfig, Unobserved, composed, recomputing,
 };
 use softly_pde::grid::{Axis, Grid};
 
@@ -88,6 +88,11 @@ fn the_network_matches_the_reference_through_the_kernels() {
 #[test]
 fn the_network_matches_the_reference_composed_of_tensor_operations() {
     composed(check_against_the_reference);
+}
+
+#[test]
+fn the_network_matches_the_reference_with_activations_that_are_computed_again() {
+    recomputing(true, check_against_the_reference);
 }
 
 #[test]
@@ -194,7 +199,7 @@ fn waves(grid: &Grid, count: usize) -> Dataset {
         };
         (0..grid.len()).map(at).collect::<Vec<f32>>()
     };
-    let samples = |from: usize, to: usize| (from..to).flat_map(field).collect();
+    let samples = |from: usize, to: usize| (from..to).flat_map(field).collect::<Vec<_>>().into();
     Dataset {
         scalars: Vec::new(),
         constants: std::collections::BTreeMap::default(),
@@ -231,7 +236,7 @@ fn any_grid_trains_samples_and_has_a_likelihood() {
         likelihood.integrator = Integrator::Heun { steps: 3, rho: 7.0 };
         likelihood.probes = Probes::Rademacher { count: 1 };
         let units = &snapshot.blueprint.data.units;
-        let values = Dataset::batch(&data.valid, &[0], rows * cols, rows * cols, units);
+        let values = data.batch(Split::Valid, &[0], units).unwrap();
         let held_out = HeldOut { values: &values, shape: [1, rows, cols], units };
         let report = likelihood.evaluate(&model, held_out, 0, &Job::silent(&cpu())).unwrap();
         assert!(report.bits_per_dim.is_finite());

@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use serde_json::json;
 use softly::error::{Error, Result};
 use softly::job::Job;
-use softly::{DataConstraint, DatasetFolder, ResidualSummary, Split, generate, inspect};
+use softly::{Config, DataConstraint, DatasetFolder, ResidualSummary, Split, generate, help_generate, inspect};
 
 use super::print_statistics;
 use crate::arguments::Source;
@@ -14,13 +14,15 @@ use crate::configuration::configuration;
 use crate::interrupt::{catch_interrupt, job};
 use crate::output::{print, print_json};
 use crate::progress::{Bar, say};
+use crate::ranks;
 
 /// Samples that show how well the data obey their own equation.
 const FEW: usize = 100;
 
 /// Generates the dataset that `source` asks for in `out`, or goes on there.
 pub fn run(source: &Source, out: &Path, count: Option<u64>, seed: Option<u64>, json: bool) -> Result<()> {
-    let mut data = configuration(source)?.data;
+    let config = configuration(source)?;
+    let mut data = config.data.clone();
     if let Some(path) = data.path {
         return Err(Error::input("data.path", format!("{} exists already: nothing to generate", path.display()))
             .hint("leave out data.path"));
@@ -34,6 +36,11 @@ pub fn run(source: &Source, out: &Path, count: Option<u64>, seed: Option<u64>, j
     catch_interrupt();
     let bar = Bar::new((data.count + data.valid) as u64, "samples");
     let device = Device::flex();
+    let ranks = ranks::here();
+    ranks.same("configuration", &Config { data: data.clone(), ..config }.to_toml())?;
+    if !ranks.leads() {
+        return help_generate(&data, &job(&device, &bar));
+    }
     let made = generate(&data, out, &job(&device, &bar));
     bar.finish();
     if let Err(Error::Io { action: "write", .. }) = made {

@@ -14,6 +14,7 @@ use crate::arguments::{MetricName, Sampling};
 use crate::interrupt::{catch_interrupt, job};
 use crate::output::{print, print_json};
 use crate::progress::{Bar, say};
+use crate::ranks;
 use crate::sampling::settings_of;
 
 /// The data to measure `trained` on: the data of its run, or of the folder `data`.
@@ -24,7 +25,9 @@ pub fn data_of(trained: &Trained, data: Option<&Path>) -> Result<Dataset> {
     };
     if data.fields != trained.blueprint.data.fields || data.grid != trained.blueprint.data.grid {
         let problem = format!("the data are {:?} on {}×{} nodes", data.fields, data.grid.rows(), data.grid.cols());
-        return Err(Error::input("--data", problem).hint("use data with the model's fields and grid"));
+        return Err(
+            Error::input("--data", problem).hint("name data with the model's fields and grid: --set data.path=DIR")
+        );
     }
     Ok(data)
 }
@@ -58,6 +61,7 @@ pub fn run(
     let config = &trained.blueprint.config;
     let other = data.is_some();
     let data = data_of(trained, data)?;
+    ranks::here().same("fingerprint of the data", &data.hash())?;
     let evaluator = FieldEvaluator::for_model(trained, &data, other)?;
     let nll = metrics.contains(&MetricName::Nll);
     let eval = FieldEval {
@@ -79,7 +83,8 @@ pub fn run(
     } else {
         print_result(&result, &references, &eval, config);
     }
-    if let (false, Some(run)) = (other, run_as_it_is(sampling)) {
+    let run = run_as_it_is(sampling).filter(|_| !other && ranks::here().leads());
+    if let Some(run) = run {
         let made_of = MadeOf::new(&run, &data, evaluator.equation(), &[])?;
         let found = StoredFields { eval, result, references };
         keep(write_fields(&run, "fields", &made_of, found, (&samples, data.shape())));

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use softly::error::{Error, Result};
 use softly::{
     Dataset, DirectionKind, Directions, Explained, ExplainedReport, HeldOut, Identification, MadeOf, ParameterConfig,
-    ParameterInterval, ScdConfig, Trained, device, parameter_intervals, write_stored,
+    ParameterInterval, ScdConfig, Split, Trained, device, parameter_intervals, write_stored,
 };
 
 use super::fields::{data_of, keep, run_as_it_is};
@@ -37,7 +37,7 @@ pub fn run(sampling: &Sampling, data: Option<&Path>, metrics: &[MetricName], jso
     data.check()?;
     let units = &trained.blueprint.data.units;
     let indices: Vec<usize> = (0..data.valid_count().min(sampling.count() as usize)).collect();
-    let values = Dataset::batch(&data.valid, &indices, data.sample_len(), data.grid.len(), units);
+    let values = data.batch(Split::Valid, &indices, units)?;
     let held_out = HeldOut { values: &values, shape: data.shape(), units };
     let judge = Judge { sampling, trained: &trained, held_out, device: &device };
     catch_interrupt();
@@ -120,7 +120,7 @@ impl Judge<'_> {
         }
         let bar = Bar::new(self.held_out.count() as u64, "samples");
         let job = job(self.device, &bar);
-        let intervals = parameter_intervals(&self.trained.model, self.held_out, self.sampling.seed, &job)?;
+        let intervals = parameter_intervals(&self.trained.model, self.held_out, &job)?;
         bar.finish();
         Ok(intervals)
     }

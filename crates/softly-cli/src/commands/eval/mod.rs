@@ -12,9 +12,15 @@ use softly::device;
 use softly::error::{Error, Result};
 
 use crate::arguments::{Eval, MetricName, SweepName};
-use crate::sampling::load;
+use crate::sampling::{check_ranks, load};
 
 pub use fields::data_of;
+
+/// Whether several ranks can measure together: they share the samples and the likelihood.
+pub fn can_share(eval: &Eval) -> bool {
+    let held_out = eval.metrics.iter().any(|metric| held_out::measures(*metric));
+    eval.observing.observe.is_empty() && eval.sweep.is_none() && !held_out
+}
 
 /// Measures what the command line asks for.
 pub fn run(eval: &Eval, json: bool) -> Result<()> {
@@ -38,6 +44,7 @@ pub fn run(eval: &Eval, json: bool) -> Result<()> {
     }
     let device = device::by_name(&sampling.compute.device)?;
     let trained = load(sampling, &device)?;
+    check_ranks(&trained, sampling)?;
     let points = trained.blueprint.data.grid.is_point();
     refuse_idle(points, data, metrics, scales)?;
     if points {

@@ -7,7 +7,7 @@ use softly::error::{Error, Result};
 use softly::files::{make_folder, write_text};
 use softly::{
     Conditioning, Dataset, Draw, Kriging, Noise, Observations, Posterior, PosteriorJudge, PosteriorMetrics,
-    RandomSensors, Reading, SoftConstraint, Trained, device, disturbed, is_reduced, read_observations,
+    RandomSensors, Reading, SoftConstraint, Split, Trained, device, disturbed, is_reduced, read_observations,
 };
 use softly_studies::{PosteriorRow, PosteriorView, posterior_page, posterior_table};
 
@@ -36,7 +36,7 @@ pub fn run(
     let reduced = is_reduced();
     let cases = cases.min(data.valid_count()).min(if reduced { 2 } else { usize::MAX });
     let count = sampling.count.unwrap_or(COUNT).min(if reduced { 3 } else { u32::MAX });
-    let truth: Vec<f64> = data.valid[..cases * data.sample_len()].iter().map(|&v| f64::from(v)).collect();
+    let truth: Vec<f64> = data.samples(Split::Valid, 0..cases)?.iter().map(|&v| f64::from(v)).collect();
     let observations = measure(&trained, observing, &truth, sampling.seed)?;
     let equation = equation_of(&trained, &data)?;
     let judge = PosteriorJudge {

@@ -214,9 +214,10 @@ impl FileSource {
     /// Drops the last node of periodic axes on which the first one is repeated, and says where ends are equal.
     fn check_ends(&mut self) -> Result<()> {
         let sample = self.read_raw(0..1)?.remove(0);
+        let shape = [self.axes[0].nodes, self.axes[1].nodes];
         for position in 0..2 {
             let axis = &self.axes[position];
-            if axis.cells || axis.nodes < 4 || !self.ends_repeat(&sample, position) {
+            if axis.cells || axis.nodes < 4 || !ends_repeat(&sample, shape, position) {
                 continue;
             }
             let name = axis.name.clone();
@@ -240,23 +241,6 @@ impl FileSource {
         Ok(())
     }
 
-    /// Whether the first and last rows (columns) of all fields agree to single precision, and the second do not.
-    fn ends_repeat(&self, sample: &Sample, position: usize) -> bool {
-        let [rows, columns] = [self.axes[0].nodes, self.axes[1].nodes];
-        let (n, other) = if position == 0 { (rows, columns) } else { (columns, rows) };
-        let mut varies = false;
-        for field in sample.values.chunks(rows * columns) {
-            let at = |i: usize, j: usize| if position == 0 { field[i * columns + j] } else { field[j * columns + i] };
-            let size = field.iter().fold(0f32, |m, v| m.max(v.abs()));
-            let apart = |a: usize, b: usize| (0..other).map(|j| (at(a, j) - at(b, j)).abs()).fold(0f32, f32::max);
-            if apart(0, n - 1) > 1e-6 * size {
-                return false;
-            }
-            varies |= apart(0, 1) > 1e-5 * size || apart(0, n / 2) > 1e-5 * size;
-        }
-        varies
-    }
-
     fn drop_nan(&mut self) -> Result<()> {
         let (count, block) = (self.count(), self.block()?);
         let area = self.area();
@@ -278,6 +262,22 @@ impl FileSource {
         }
         Ok(())
     }
+}
+
+/// Whether the first and last rows (columns) of all fields agree to single precision, and the second do not.
+fn ends_repeat(sample: &Sample, [rows, columns]: [usize; 2], position: usize) -> bool {
+    let (n, other) = if position == 0 { (rows, columns) } else { (columns, rows) };
+    let mut varies = false;
+    for field in sample.values.chunks(rows * columns) {
+        let at = |i: usize, j: usize| if position == 0 { field[i * columns + j] } else { field[j * columns + i] };
+        let size = field.iter().fold(0f32, |m, v| m.max(v.abs()));
+        let apart = |a: usize, b: usize| (0..other).map(|j| (at(a, j) - at(b, j)).abs()).fold(0f32, f32::max);
+        if apart(0, n - 1) > 1e-6 * size {
+            return false;
+        }
+        varies |= apart(0, 1) > 1e-5 * size || apart(0, n / 2) > 1e-5 * size;
+    }
+    varies
 }
 
 /// The channel and the value of the first number that is not finite.

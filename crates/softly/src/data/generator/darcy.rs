@@ -20,6 +20,7 @@ use crate::data::dataset::Dataset;
 use crate::data::generator::{
     Comparison, FieldSpec, Generator, Recipe, Reference, Size, double, refused, relative_error, single,
 };
+use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::random::Stream;
 use crate::units::Units;
@@ -128,11 +129,16 @@ impl Generator for Darcy {
         let Some(equation) = self.equation() else { return Ok(None) };
         let grid = self.grid();
         let names = &data.fields;
-        let nodes = data.train.chunks_exact(grid.len()).skip(PERMEABILITY).step_by(names.len()).flatten();
+        let mut least = f32::INFINITY;
+        for piece in data.pieces(Split::Train) {
+            let piece = piece?;
+            let nodes = piece.chunks_exact(grid.len()).skip(PERMEABILITY).step_by(names.len()).flatten();
+            least = nodes.copied().fold(least, f32::min);
+        }
         Ok(Some(Box::new(DarcyReference {
             solver: self.solver()?,
             source: corner_source(&grid, self.flow),
-            floor: PERMEABILITY_FLOOR * f64::from(nodes.copied().fold(f32::INFINITY, f32::min)),
+            floor: PERMEABILITY_FLOOR * f64::from(least),
             equation: SoftConstraint::new(&equation, names, &grid, &Units::identity(names.len()))?,
             grid,
         })))

@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::checks::within;
+use crate::constraint::SoftConstraint;
 use crate::error::Result;
 use crate::sampler::guidance::{Guidance, Moment, Observing};
 
@@ -44,20 +45,29 @@ fn residual() -> f64 {
     1.0
 }
 
-/// w(σ) and v(σ).
-fn schedule(sigma: f64) -> [f64; 2] {
-    if sigma > 1.0 { [1.0, 0.0] } else { [sigma, sigma] }
+/// w(σ) `misfit` + v(σ) λ mean Huber(R) of every sample's estimate `[N, C, H, W]`, `[N]`; nothing where no term counts. It is the loss of
+/// guidance by held-out nodes here and by sensors in [`crate::observe::fun_dps`].
+pub(crate) fn loss(
+    misfit: Option<Tensor<1>>,
+    equation: Option<(&SoftConstraint, f64)>,
+    estimate: &Tensor<4>,
+    sigma: f64,
+) -> Option<Tensor<1>> {
+    let [seen, obeyed] = if sigma > 1.0 { [1.0, 0.0] } else { [sigma, sigma] };
+    let residual = equation.filter(|(_, weight)| obeyed * weight > 0.0).and_then(|(constraint, weight)| {
+        let sum = constraint.residuals(estimate).into_iter().map(huber).reduce(|a, b| a + b)?;
+        Some(sum * (obeyed * weight / constraint.nodes() as f64))
+    });
+    misfit.map(|misfit| misfit * seen).into_iter().chain(residual).reduce(|a, b| a + b)
 }
 
-/// Σ Huber(R) over all nodes and equations of every sample.
-fn huber(residuals: Vec<Tensor<3>>) -> Tensor<1> {
-    let sum = |residual: Tensor<3>| {
-        // r²/2 inside and |r| − ½ outside is c (|r| − c/2) with c = min(|r|, 1).
-        let size = residual.abs();
-        let inside = size.clone().clamp_max(1.0);
-        (inside.clone() * (size - inside * 0.5)).sum()
-    };
-    residuals.into_iter().map(sum).reduce(|a, b| a + b).expect("a constraint has an equation")
+/// Σ Huber(R) over the nodes of a residual `[N, H, W]`, `[N]`.
+fn huber(residual: Tensor<3>) -> Tensor<1> {
+    let [n, h, w] = residual.dims();
+    // r²/2 inside and |r| − ½ outside is c (|r| − c/2) with c = min(|r|, 1).
+    let size = residual.abs();
+    let inside = size.clone().clamp_max(1.0);
+    (inside.clone() * (size - inside * 0.5)).reshape([n, h * w]).sum_dim(1).reshape([n])
 }
 
 impl Guidance for Fundps {
@@ -85,17 +95,24 @@ impl Guidance for Fundps {
         // Products, for Burn differentiates a quotient in single precision.
         let slope = (x.clone() - first.clone()) * (1.0 / sigma);
         let estimate = denoiser.denoise(x.clone() + slope * (next - sigma), &vec![next; n]);
-        let [observation, equation] = schedule(sigma);
-        // Summed over samples: each sample's gradient involves its own terms only.
-        let misfit = given.map(|given| given.misfit(estimate.clone()) * observation);
-        let residual = (equation * self.residual > 0.0)
-            .then(|| huber(constraint.residuals(&estimate)) * (equation * self.residual / constraint.nodes() as f64));
-        let loss = match (misfit, residual) {
-            (Some(misfit), Some(residual)) => misfit + residual,
-            (Some(term), None) | (None, Some(term)) => term,
-            (None, None) => return (first.without_autodiff(), None),
+        let misfit = given.map(|given| given.misfit(estimate.clone()));
+        let Some(loss) = loss(misfit, Some((constraint, self.residual)), &estimate, sigma) else {
+            return (first.without_autodiff(), None);
         };
-        let push = x.grad_remove(&mut loss.backward());
+        // Summed over samples: each sample's gradient involves its own terms only.
+        let push = x.grad_remove(&mut loss.sum().backward());
         (first.without_autodiff(), push)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::{Device, TensorData};
+
+    #[test]
+    fn hubers_loss_is_quadratic_inside_and_linear_outside() {
+        let residual: Tensor<3> = Tensor::from_data(TensorData::new(vec![0.5f32, -3.0], [2, 1, 1]), &Device::flex());
+        assert_eq!(crate::tensors::to_vec_f64(huber(residual)), [0.125, 2.5]);
     }
 }

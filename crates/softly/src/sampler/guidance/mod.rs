@@ -63,10 +63,11 @@ pub struct ObservedNodes {
 }
 
 impl ObservedNodes {
-    /// Σ weight · (x̂ − y)² over all samples of `estimate` `[N, C, H, W]`.
+    /// Σ weight · (x̂ − y)² of every sample of `estimate` `[N, C, H, W]`, `[N]`.
     pub fn misfit(&self, estimate: Tensor<4>) -> Tensor<1> {
+        let [n, c, h, w] = estimate.dims();
         let gap = estimate - self.values.clone();
-        (gap.clone() * gap * self.weights.clone()).sum()
+        (gap.clone() * gap * self.weights.clone()).reshape([n, c * h * w]).sum_dim(1).reshape([n])
     }
 }
 

@@ -34,6 +34,16 @@ impl Leap {
         Self { from: -sigma.ln(), length: (sigma / next).ln(), eta, end: next }
     }
 
+    /// The leap along the probability flow from one noise level to another, up or down.
+    pub(crate) fn along_the_flow(sigma: f64, next: f64) -> Self {
+        Self { from: -sigma.ln(), length: (sigma / next).ln(), eta: 0.0, end: next }
+    }
+
+    /// λ = −ln σ at the end.
+    pub(crate) fn to(&self) -> f64 {
+        self.from + self.length
+    }
+
     /// e^{−κh}, the share of the state that stays.
     pub fn decay(&self) -> f64 {
         (-(1.0 + self.eta) * self.length).exp()
@@ -41,8 +51,8 @@ impl Leap {
 
     /// e^{−κh} x + Σ w_j D_j with the weights of the polynomial through all `known` estimates, `[N, C, H, W]`.
     pub fn mean(&self, state: Tensor<4>, known: &[Known]) -> Tensor<4> {
-        let places: Vec<f64> = known.iter().map(|(lambda, _)| (lambda - self.from) / self.length).collect();
-        let terms = self.weights(&places).into_iter().zip(known);
+        let weights = self.weights(known.iter().map(|(lambda, _)| *lambda));
+        let terms = weights.into_iter().zip(known);
         terms.fold(state * self.decay(), |sum, (weight, (_, estimate))| sum + estimate.clone() * weight)
     }
 
@@ -52,8 +62,9 @@ impl Leap {
         if variance > 0.0 { mean + noise() * (self.end * variance.sqrt()) } else { mean }
     }
 
-    /// w_j = κ∫₀ʰ e^{−κ(h−s)} ℓ_j(s/h) ds, ℓ_j Lagrange's polynomials of the `places` s/h.
-    fn weights(&self, places: &[f64]) -> Vec<f64> {
+    /// w_j = κ∫₀ʰ e^{−κ(h−s)} ℓ_j(s/h) ds, ℓ_j Lagrange's polynomials of the places s/h of the given λ.
+    pub(crate) fn weights(&self, lambdas: impl Iterator<Item = f64>) -> Vec<f64> {
+        let places: Vec<f64> = lambdas.map(|lambda| (lambda - self.from) / self.length).collect();
         let moments = moments((1.0 + self.eta) * self.length, places.len());
         let weight = |&own: &f64| {
             // Coefficients of ℓ(u) = Π (u − uᵢ)/(own − uᵢ), lowest first.
@@ -94,7 +105,7 @@ mod tests {
 
     #[test]
     fn moments_are_integrals_of_powers() {
-        for z in [1e-5, 0.01, 0.3, 0.999, 1.0, 3.0, 20.0] {
+        for z in [-1.4, -0.2, 1e-5, 0.01, 0.3, 0.999, 1.0, 3.0, 20.0] {
             let found = moments(z, 4);
             for (k, &found) in found.iter().enumerate() {
                 // Simpson's rule.
@@ -109,10 +120,11 @@ mod tests {
 
     #[test]
     fn weights_are_exact_for_polynomials() {
-        for (eta, length) in [(0.0, 0.4), (1.0, 0.05), (0.5, 2.0)] {
+        // A negative length leads upwards in σ.
+        for (eta, length) in [(0.0, 0.4), (1.0, 0.05), (0.5, 2.0), (0.0, -0.3), (0.0, -1.4)] {
             let leap = Leap { from: 0.0, length, eta, end: 1.0 };
             let places = [1.0, 0.0, -0.7, -2.1];
-            let weights = leap.weights(&places);
+            let weights = leap.weights(places.iter().map(|place| place * length));
             let moments = moments((1.0 + eta) * length, 4);
             for (power, moment) in moments.into_iter().enumerate() {
                 let sum: f64 = weights.iter().zip(places).map(|(w, u)| w * u.powi(power as i32)).sum();

@@ -21,7 +21,6 @@ use crate::constraint::config::{ConstraintConfig, ParameterConfig, ResidualConfi
 use crate::constraint::norm::Norm;
 use crate::data::dataset::Dataset;
 use crate::data::folder::DatasetFolder;
-use crate::data::split::Split;
 use crate::error::{Error, Result, nearest};
 use crate::nn::parameter::Parameters;
 use crate::train::Training;
@@ -123,7 +122,7 @@ impl Starter {
             .hint("`softly presets circle-demo` prints a configuration for points"));
         }
         let law = self.law(folder)?;
-        let measured = self.measured(law.as_ref(), folder.description.train, &some_samples(folder)?, device)?;
+        let measured = self.measured(law.as_ref(), folder.description.train, &folder.load()?.first(FEW)?, device)?;
         let page = self.page(&measured, law.as_ref(), folder.description.train, grid);
         Ok(measured.start(page.text(folder, file), law.as_ref().map_or(Vec::new(), Law::unknown)))
     }
@@ -131,7 +130,7 @@ impl Starter {
     /// Network, noise and schedule for data in memory under `constraint`: a configuration without data and equation. Equations
     /// and parameters of the starter do not count.
     pub fn sizes(&self, dataset: &Dataset, constraint: Option<&ConstraintConfig>, device: &Device) -> Result<Start> {
-        let few = dataset.first(FEW);
+        let few = dataset.first(FEW)?;
         let law = constraint.map(|constraint| Law { constraint: dataset.complete(constraint), own: true });
         let measured = self.measured(law.as_ref(), dataset.train_count(), &few, device)?;
         let page = self.page(&measured, law.as_ref(), dataset.train_count(), &dataset.grid);
@@ -330,29 +329,6 @@ fn timed_steps(training: &mut Training) -> Result<f64> {
         shortest = shortest.min(start.elapsed().as_secs_f64());
     }
     Ok(shortest)
-}
-
-/// The first samples of both splits.
-fn some_samples(folder: &DatasetFolder) -> Result<Dataset> {
-    let read = |split: Split, most: usize| -> Result<Vec<f32>> {
-        let mut samples = folder.samples(split)?;
-        let mut values = Vec::new();
-        for _ in 0..most.min(folder.count(split)) {
-            let fields = samples.next_sample()?.unwrap_or_default();
-            values.extend(fields.iter().flatten().map(|&v| v as f32));
-        }
-        Ok(values)
-    };
-    Ok(Dataset {
-        fields: folder.fields(),
-        grid: folder.description.grid.clone(),
-        train: read(Split::Train, FEW)?,
-        valid: read(Split::Valid, 1)?,
-        scalars: folder.description.scalars(),
-        constants: folder.description.constants.clone(),
-        generator: None,
-        equation: None,
-    })
 }
 
 /// A number of steps with two digits that say something.

@@ -21,7 +21,7 @@ use softly::units::Units;
 use softly::{
     BackboneConfig, Blueprint, Compliance, Config, ConstraintConfig, Damping, DataSpec, Dataset, Denoiser, Direction,
     Gamma, GradientDirection, Layers, MlpConfig, Norm, ParameterConfig, Parameters, Residuals, RunFolder, RunInfo,
-    Scale, ScdConfig, Snapshot, SoftConstraint, SoftlyConstrained, Training, run,
+    Scale, ScdConfig, Snapshot, SoftConstraint, SoftlyConstrained, Split, Training, run,
 };
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::{Axis, Grid};
@@ -102,6 +102,16 @@ pub fn small(method: &str, settings: &[&str]) -> Config {
     layers.finish("test").unwrap()
 }
 
+/// All numbers of the training samples.
+pub fn train(data: &Dataset) -> Vec<f32> {
+    data.all(Split::Train).unwrap().into_owned()
+}
+
+/// All numbers of the held-out samples.
+pub fn valid(data: &Dataset) -> Vec<f32> {
+    data.all(Split::Valid).unwrap().into_owned()
+}
+
 pub fn dataset(config: &Config) -> Dataset {
     Dataset::from_config(&config.data).unwrap()
 }
@@ -136,6 +146,7 @@ pub fn info() -> RunInfo {
         seed: 0,
         dataset_hash: String::new(),
         device: "cpu".into(),
+        ranks: 1,
         threads: 1,
         status: String::new(),
         seconds: 0.0,
@@ -170,7 +181,7 @@ impl<F: FnMut(u64) -> bool + Send> Watch<F> {
     }
 
     pub fn job<'a>(&'a self, device: &'a Device) -> Job<'a> {
-        Job { device, stop: &self.stop, reporter: self }
+        Job { stop: &self.stop, reporter: self, ..Job::silent(device) }
     }
 
     /// Units of progress so far.

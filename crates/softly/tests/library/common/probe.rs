@@ -1,7 +1,7 @@
 //! The training loss of small models and its gradients.
 
 use softly::tensors::to_vec_f64;
-use softly::{Batch, Blueprint, Config, Dataset, Loss, Model, Objective, Parameters, Snapshot};
+use softly::{Batch, Blueprint, Config, Dataset, Loss, Model, Objective, Parameters, Snapshot, Split};
 
 use crate::common::{configured, cpu, dataset, field, new_training, normals};
 
@@ -53,7 +53,7 @@ impl Probe {
         let blueprint = Blueprint::new(&config, &data).unwrap();
         let mut model = blueprint.build(&cpu().autodiff()).unwrap();
         if let Some(soft) = model.softly_mut() {
-            soft.measure(&data, &blueprint.data.units);
+            soft.measure(&data, &blueprint.data.units).unwrap();
         }
         let mut probe = Self { config, data, blueprint, model };
         probe.set("gamma.last.bias", 0.3);
@@ -71,7 +71,7 @@ impl Probe {
 
     pub fn loss(&self) -> Loss {
         let len: usize = self.model.shape.iter().product();
-        let clean = Dataset::batch(&self.data.train, &[0, 1, 2], len, len / 2, &self.blueprint.data.units);
+        let clean = self.data.batch(Split::Train, &[0, 1, 2], &self.blueprint.data.units).unwrap();
         let clean: Vec<f64> = clean.into_iter().map(f64::from).collect();
         loss_of(&self.model, &self.config.objective, &clean, &normals(5, 0, 3 * len), &[0.05, 0.3, 1.0])
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use softly::tensors::to_vec_f64;
 use softly::units::Units;
 use softly::{
-    Blueprint, ConstraintConfig, Damping, Dataset, Denoiser, Direction, GradientDirection, Norm, Region,
-    ResidualConfig, Residuals, Scale, ScdConfig, SoftConstraint, automatic_lambda,
+    Blueprint, ConstraintConfig, Damping, Denoiser, Direction, GradientDirection, Norm, Region, ResidualConfig,
+    Residuals, Scale, ScdConfig, SoftConstraint, Split, automatic_lambda,
 };
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::{Axis, Grid};
@@ -114,7 +114,7 @@ fn the_jacobi_step_of_darcy_flow_takes_out_white_noise_as_measured() {
     let shape = dataset.shape();
     let (n, nodes) = (dataset.train_count(), dataset.grid.len());
     let indices: Vec<usize> = (0..n).collect();
-    let clean = Dataset::batch(&dataset.train, &indices, dataset.sample_len(), nodes, &blueprint.data.units);
+    let clean = dataset.batch(Split::Train, &indices, &blueprint.data.units).unwrap();
     let noise = normals(0, 0, clean.len());
     let noisy: Vec<f64> = clean.iter().zip(&noise).map(|(c, z)| f64::from(*c) + 0.001 * z).collect();
     let x = field(&noisy, shape);

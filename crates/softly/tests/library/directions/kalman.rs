@@ -6,8 +6,8 @@ use std::path::Path;
 use softly::tensors::to_vec_f64;
 use softly::units::Units;
 use softly::{
-    ConstraintConfig, Dataset, Direction, Family, KalmanConfig, KalmanDirection, Norm, ScdConfig, Snapshot,
-    SoftConstraint,
+    ConstraintConfig, Direction, Family, KalmanConfig, KalmanDirection, Norm, ScdConfig, Snapshot, SoftConstraint,
+    Split,
 };
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::{Axis, Grid};
@@ -198,9 +198,9 @@ fn kalman_measures_errors_and_misfit_and_removes_what_the_equation_can_see() {
     for k in [1.0, 4.0] {
         let config = configured("helmholtz-demo", &["data.count=600", "data.valid=32", "data.generator.size=16"]);
         let dataset = dataset(&config);
-        let (units, _) = dataset.units(&config.data);
+        let (units, _) = dataset.units(&config.data).unwrap();
         let mut direction: KalmanDirection = build(&helmholtz_law(k), &dataset.grid, &units, &solving(40)).unwrap();
-        direction.measure(&Identity, &dataset, &units);
+        direction.measure(&Identity, &dataset, &units).unwrap();
         let mut at_last_level = BTreeMap::new();
         direction.visit("", &mut |name, p| {
             let values = p.values();
@@ -210,7 +210,7 @@ fn kalman_measures_errors_and_misfit_and_removes_what_the_equation_can_see() {
         let errors = &at_last_level["errors"];
         let mean = errors.iter().map(|v| v.exp()).sum::<f64>() / errors.len() as f64;
         assert!((mean / 6400.0 - 1.0).abs() < 0.02, "{mean}");
-        let values = Dataset::batch(&dataset.valid, &(0..32).collect::<Vec<_>>(), 512, 256, &units);
+        let values = dataset.batch(Split::Valid, &(0..32).collect::<Vec<_>>(), &units).unwrap();
         let clean: Vec<f64> = values.into_iter().map(f64::from).collect();
         let noise = normals(3, 77, clean.len());
         let left = |direction: &KalmanDirection, sigma: f64| {

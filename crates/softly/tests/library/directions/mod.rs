@@ -15,9 +15,8 @@ use softly::error::Result;
 use softly::tensors::to_vec_f64;
 use softly::units::Units;
 use softly::{
-    BuildDirection, ConstraintConfig, Damping, Dataset, Direction, Family, GradientDirection, NewtonConfig,
-    NewtonDirection, Norm, ParameterConfig, Precondition, Region, ResidualConfig, Residuals, Scale, ScdConfig, Site,
-    Snapshot,
+    BuildDirection, ConstraintConfig, Damping, Direction, Family, GradientDirection, NewtonConfig, NewtonDirection,
+    Norm, ParameterConfig, Precondition, Region, ResidualConfig, Residuals, Scale, ScdConfig, Site, Snapshot, Split,
 };
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::Grid;
@@ -265,7 +264,7 @@ fn a_model_with_every_direction_trains_and_its_snapshot_knows_the_data() {
     ];
     let config = configured("darcy-demo", &settings);
     let dataset = dataset(&config);
-    let floors = dataset.floors();
+    let floors = dataset.floors().unwrap();
     assert_eq!(floors.keys().collect::<Vec<_>>(), ["K"], "the permeability is positive, the pressure is not");
     let mut training = new_training(&config).unwrap();
     for _ in 0..3 {
@@ -281,7 +280,7 @@ fn a_model_with_every_direction_trains_and_its_snapshot_knows_the_data() {
     // By Parseval the coefficients vary as much in all as the nodes do.
     let units = &snapshot.blueprint.data.units;
     let indices: Vec<usize> = (0..40).collect();
-    let samples = Dataset::batch(&dataset.train, &indices, 512, 256, units);
+    let samples = dataset.batch(Split::Train, &indices, units).unwrap();
     let mut total = 0.0;
     for node in 0..512 {
         let values: Vec<f64> = samples.iter().skip(node).step_by(512).map(|&v| f64::from(v)).collect();

@@ -220,8 +220,8 @@ fn four_field_data() -> Dataset {
         constants: std::collections::BTreeMap::default(),
         fields: ["c", "v", "w", "q"].map(String::from).to_vec(),
         grid: Grid::unit(8, 8),
-        train: four_fields(64, 1),
-        valid: four_fields(8, 2),
+        train: four_fields(64, 1).into(),
+        valid: four_fields(8, 2).into(),
         generator: None,
         equation: None,
     }

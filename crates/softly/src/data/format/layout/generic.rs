@@ -50,6 +50,10 @@ pub fn recognise(contents: &mut Contents, names: &Names, only: Option<&str>) -> 
         });
     }
     let channels = meanings.iter().position(|m| *m == Meaning::Channel).map(|i| (i, shape[i]));
+    if shape.contains(&0) {
+        let problem = format!("{first}: expected numbers, found none: its shape is {shape:?}");
+        return Err(Error::input(contents.path.display(), problem));
+    }
     let mut fields = Vec::new();
     for (array, _) in numeric.iter().filter(|(_, other)| *other == shape) {
         let name = field_name(contents, array, only.is_some());
