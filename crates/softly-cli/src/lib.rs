@@ -30,11 +30,5 @@ pub fn run(words: Vec<OsString>) -> u8 {
             return u8::try_from(error.exit_code()).unwrap_or(2);
         }
     };
-    match commands::run(arguments) {
-        Ok(()) => 0,
-        Err(error) => {
-            progress::error(&error);
-            error.exit_code()
-        }
-    }
+    commands::run(arguments)
 }

@@ -6,14 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use softly::error::Error;
+use softly::error::Result;
 use softly::job::Reporter;
 
 use crate::ranks;
 
-/// Prints an error with its hint.
-pub fn error(error: &Error) {
+/// The exit code of an outcome, after its error was printed with its hint.
+pub fn code(outcome: Result<()>) -> u8 {
+    let Err(error) = outcome else { return 0 };
     say(&format!("\x1b[1;31merror:\x1b[0m {error}"));
+    error.exit_code()
 }
 
 /// Prints a line to stderr, on the leading rank.

@@ -25,8 +25,8 @@ use crate::arguments::{Arguments, Command, Data, Distance};
 use crate::progress::say;
 use crate::ranks;
 
-/// Runs the program.
-pub fn run(arguments: Arguments) -> Result<()> {
+/// Runs the program; returns its exit code.
+pub fn run(arguments: Arguments) -> u8 {
     let threads =
         arguments.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, Into::into), usize::from);
     // Fails only if a pool exists already, and this is the first use of one.
