@@ -58,8 +58,8 @@ fn share(_size: usize, _rank: usize, work: impl FnOnce() -> Result<()>) -> u8 {
     };
     let program = format!("softly {} ({})", env!("CARGO_PKG_VERSION"), env!("SOFTLY_COMMIT"));
     let code = progress::code(here().end(here().alike(&program).and_then(|()| work())));
-    // Every rank is here after the leading one has spoken.
-    here().gather(&[]);
+    // Every rank is here after the leading one has spoken. MPI refuses messages without bytes.
+    here().gather(&[0]);
     // A panic skips this, and the launcher ends the others.
     drop(std::mem::ManuallyDrop::into_inner(universe));
     code
