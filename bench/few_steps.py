@@ -12,11 +12,11 @@ rings, the field that deviates most), and the relative L2 distance sample by sam
 import argparse
 import json
 import pathlib
-import subprocess
 import tempfile
 import time
 
 import numpy as np
+from program import about, softly
 
 # Densities of levels from σmax to σmin: rising to the low end, gently and steeply; and crowding in the middle and below it.
 DENSITIES = {"tilted": [0.6, 1.4], "steep": [0.4, 1.6], "middle": [0.4, 1.0, 1.3, 1.3, 1.0]}
@@ -37,13 +37,8 @@ SETTINGS = [
 COLUMNS = ["residual", "solver error", "std", "W1", "spectrum"]
 
 
-def softly(args, *arguments):
-    threads = ["--threads", str(args.threads)] if args.threads else []
-    command = [args.program, *threads, *map(str, arguments), "--json"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return json.loads(done.stdout)
+def answer(args, *arguments):
+    return json.loads(softly(args, *arguments, "--json"))
 
 
 def measure(args, run, setting, settings, folder):
@@ -53,10 +48,10 @@ def measure(args, run, setting, settings, folder):
     flags = ["--solver", solver, "--spacing", "fitted" if chosen else grid, "--steps", steps, "--count", args.count, *chosen]
     flags += [flag for text in settings for flag in ("--set", text)]
     start = time.monotonic()
-    drawn = softly(args, "sample", run, *flags, "--out", folder)
+    drawn = answer(args, "sample", run, *flags, "--out", folder)
     seconds = time.monotonic() - start
     density = [] if grid != "fitted" else ["--set", f"sampler.density={drawn['density']}"]
-    metrics = softly(args, "eval", run, *flags, *density)["model"]["metrics"]
+    metrics = answer(args, "eval", run, *flags, *density)["model"]["metrics"]
     arrays = [np.load(file).astype(float) for file in sorted(drawn["files"])]
     return {"calls": drawn["calls"], "levels": drawn["levels"], "seconds": seconds, "metrics": metrics}, arrays
 
@@ -121,13 +116,13 @@ def compare(args, name, run, settings):
     return result
 
 
-def write(folder, about, results, count, seconds):
+def write(folder, origin, results, count, seconds):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "few-steps.json").write_text(json.dumps({"about": about, "results": results}, indent=1) + "\n")
+    (folder / "few-steps.json").write_text(json.dumps({"about": origin, "results": results}, indent=1) + "\n")
     head = [
         f"# Quality against network calls: {folder.name}",
         "",
-        f"Made by `bench/few_steps.py` with softly {about['version']} ({about['commit']}), {count} samples per row from the same",
+        f"Made by `bench/few_steps.py` with softly {origin['version']} ({origin['commit']}), {count} samples per row from the same",
         f"noise (seed 0), {seconds:.0f} s in all. Columns are deviations from Heun's 100 steps (199 calls); the script says how they are taken.",
         "",
     ]
@@ -145,12 +140,12 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     args = parser.parse_args()
     args.settings = [s for s in SETTINGS if not args.only or s[0] in args.only]
-    about = softly(args, "info")
+    origin = about(args)
     start = time.monotonic()
     results = []
     for model in args.model:
         results.append(compare(args, *model.split("=", 1), args.set))
-        write(args.out, about, results, args.count, time.monotonic() - start)
+        write(args.out, origin, results, args.count, time.monotonic() - start)
 
 
 if __name__ == "__main__":

@@ -14,15 +14,8 @@ FOLDER/points, so that the same command goes on. Writes time-to-quality.json and
 import argparse
 import json
 import pathlib
-import subprocess
 
-
-def softly(args, *arguments):
-    threads = ["--threads", str(args.threads)] if args.threads else []
-    done = subprocess.run([args.program, *threads, *map(str, arguments)], check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return done.stdout
+from program import about, kept, softly
 
 
 def quality(args, model):
@@ -33,17 +26,6 @@ def quality(args, model):
         "nll": (found.get("likelihood") or {}).get("normalised"),
         "std": {field["name"]: field["samples"]["std"] / field["data"]["std"] for field in metrics["fields"]},
     }
-
-
-def kept(path, make):
-    """The record in `path`, made if it is not there."""
-    if not path.exists():
-        record = make()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(record))
-        partial.rename(path)
-    return json.loads(path.read_text())
 
 
 def points(args):
@@ -86,9 +68,8 @@ def main():
         print({key: value for key, value in row.items() if key != "std"}, flush=True)
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
-        info = json.loads(softly(args, "info", "--json"))
-        about = {"version": info["version"], "commit": info["commit"], "preset": args.preset, "count": args.count}
-        (args.out / "time-to-quality.json").write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
+        origin = about(args) | {"preset": args.preset, "count": args.count}
+        (args.out / "time-to-quality.json").write_text(json.dumps({"about": origin, "rows": rows}, indent=1) + "\n")
         lines = ["| method | steps of the base | minutes | mean \\|R\\| | NLL |", "|---|---|---|---|---|"]
         for row in sorted(rows, key=lambda row: (row["method"], row["steps"])):
             nll = f"{row['nll']:.3f}" if row["nll"] is not None else ""
