@@ -77,6 +77,7 @@ pub use nn::operator::{Operator, OperatorConfig};
 pub use nn::ops::composed;
 pub use nn::optimizer::{Adam, Ema, Optimizer, Schedule};
 pub use nn::parameter::{Parameter, Parameters, Visitor};
+pub use nn::precision::Precision;
 pub use nn::recompute::recomputing;
 pub use nn::unet::{UNet, UNetConfig};
 pub use soft::SoftlyConstrained;

@@ -13,6 +13,7 @@ use crate::model::blueprint::{Blueprint, DataSpec};
 use crate::model::snapshot::Snapshot;
 use crate::model::tensor_file::TensorFile;
 use crate::nn::backbone::BackboneConfig;
+use crate::nn::precision::Precision;
 use crate::nn::unet::UNetConfig;
 use crate::units::Units;
 
@@ -45,8 +46,15 @@ pub fn snapshot(mut file: TensorFile, path: &Path) -> Result<Snapshot> {
     let log_variance = file.tensors.iter().any(|(name, _, _)| name == "logvar_linear.weight");
     let mut config = Config::default();
     config.data.sigma_data = NumberOrAuto::Number(number(&file, "sigma_data", path)?);
-    config.denoiser.backbone =
-        BackboneConfig::Unet(UNetConfig { channels, multipliers, blocks, attention, head: HEAD, log_variance });
+    config.denoiser.backbone = BackboneConfig::Unet(UNetConfig {
+        channels,
+        multipliers,
+        blocks,
+        attention,
+        head: HEAD,
+        log_variance,
+        precision: Precision::F32,
+    });
     config.check().map_err(|e| Error::input(path.display(), e))?;
     let data = DataSpec {
         fields: (0..fields).map(|i| format!("field{i}")).collect(),

@@ -79,6 +79,11 @@ pub trait BuildBackbone {
         false
     }
 
+    /// The factor on the loss of samples `[C, H, W]` whose gradients are computed: more than 1 where small ones would be rounded to zero.
+    fn loss_scale(&self, _shape: [usize; 3]) -> f64 {
+        1.0
+    }
+
     /// Whether parts of a batch gain from threads of their own.
     fn is_large(&self) -> bool {
         false

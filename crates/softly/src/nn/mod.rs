@@ -12,5 +12,6 @@ pub mod ops;
 pub mod optimizer;
 mod padding;
 pub mod parameter;
+pub mod precision;
 pub mod recompute;
 pub mod unet;

@@ -9,7 +9,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
-use burn::tensor::{Tensor, TensorData, activation};
+use burn::tensor::{DType, Tensor, TensorData, activation};
 use burn_flex::FlexTensor;
 use softly_kernels::activation::{mp_silu, mp_silu_grad, mp_silu_scaled, mp_silu_scaled_grad};
 use softly_kernels::attention::{AttentionShape, attention as attend, attention_grad};
@@ -59,7 +59,8 @@ pub fn scaled_silu_conv(x: Tensor<4>, c: Tensor<2>, w: Tensor<4>) -> Tensor<4> {
         return call!(mp_scaled_conv(x, c, w));
     }
     let [n, channels] = c.dims();
-    conv_composed(silu(x * c.reshape([n, channels, 1, 1])), w)
+    let c = c.reshape([n, channels, 1, 1]).cast(x.dtype());
+    conv_composed(silu(x * c), w)
 }
 
 /// x ŵᵀ with the used weights of [`conv`] times `gain [1]`: `x [N, I]`, `w [O, I]` → `[N, O]`.
@@ -100,8 +101,14 @@ pub fn pixel_norm(x: Tensor<4>) -> Tensor<4> {
     if fused(&x) {
         return call!(mp_pixel_norm(x));
     }
-    let rms = (x.clone() * x.clone()).mean_dim(1).sqrt();
-    x / (rms + EPSILON)
+    let rms = rms_along(x.clone(), 1) + EPSILON;
+    x.clone() / rms.cast(x.dtype())
+}
+
+/// √mean x² along an axis, in single precision: squares of activations leave the range of half precision.
+fn rms_along<const D: usize>(x: Tensor<D>, axis: usize) -> Tensor<D> {
+    let x = x.cast(DType::F32);
+    (x.clone() * x).mean_dim(axis).sqrt()
 }
 
 /// Means of 2×2 pixels: `[N, C, 2H, 2W]` → `[N, C, H, W]`.
@@ -134,8 +141,8 @@ pub fn attention(qkv: Tensor<4>, heads: usize) -> Tensor<4> {
     let parts = qkv.reshape([n * heads, width, 3, pixels]);
     let part = |i: usize| {
         let x = parts.clone().narrow(2, i, 1).reshape([n * heads, width, pixels]);
-        let rms = (x.clone() * x.clone()).mean_dim(1).sqrt();
-        x / (rms + EPSILON)
+        let rms = rms_along(x.clone(), 1) + EPSILON;
+        x.clone() / rms.cast(x.dtype())
     };
     let logits = part(0).transpose().matmul(part(1)) / (width as f64).sqrt();
     let weights = activation::softmax(logits, 2);
@@ -151,7 +158,7 @@ pub(crate) fn used_weight(w: Tensor<2>) -> Tensor<2> {
 
 fn conv_composed(x: Tensor<4>, w: Tensor<4>) -> Tensor<4> {
     let [o, i, k, _] = w.dims();
-    let used = used_weight(w.reshape([o, i * k * k])).reshape([o, i, k, k]);
+    let used = used_weight(w.reshape([o, i * k * k])).reshape([o, i, k, k]).cast(x.dtype());
     let pad = k / 2;
     conv2d(x, used, None, ConvOptions::new([1, 1], [pad, pad], [1, 1], 1))
 }

@@ -239,6 +239,13 @@ impl GradientList {
         Self(all)
     }
 
+    /// The gradients of a loss so many times as large.
+    #[must_use]
+    pub fn scaled(mut self, factor: f64) -> Self {
+        self.0.iter_mut().flatten().flatten().for_each(|gradient| *gradient *= factor as f32);
+        self
+    }
+
     /// The sum of the gradients of a model on the shares of a batch, one share after the other: all of `lists` and those of other ranks.
     pub fn added(mut lists: Vec<Self>, ranks: &dyn Ranks) -> Self {
         if ranks.count() == 1 {

@@ -2,7 +2,7 @@
 //! weight decay are needed. Parameters have the names of the published network, so that weights can be exchanged.
 
 use burn::backend::DispatchTensor;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,8 +10,10 @@ use crate::error::{Error, Result};
 use crate::nn::backbone::{Backbone, BuildBackbone, FieldShape, Footprint};
 use crate::nn::layers::{Fourier, LogVariance, conv_weight, gain, linear_weight, unit_gain};
 use crate::nn::mp_ops as mp;
+use crate::nn::ops::fused;
 use crate::nn::padding::Padding;
 use crate::nn::parameter::{Parameter, Parameters, Visitor};
+use crate::nn::precision::Precision;
 use crate::nn::recompute;
 use crate::random::Stream;
 
@@ -40,6 +42,9 @@ pub struct UNetConfig {
     /// Learn the log-variance of the loss by noise level as well.
     #[serde(default)]
     pub log_variance: bool,
+    /// The numbers that the network computes with on devices other than the CPU.
+    #[serde(default, skip_serializing_if = "Precision::is_single")]
+    pub precision: Precision,
 }
 
 fn default_head() -> usize {
@@ -53,6 +58,7 @@ impl BuildBackbone for UNetConfig {
     }
 
     fn build(&self, shape: FieldShape, stream: &mut Stream, device: &Device) -> Result<Box<dyn Backbone>> {
+        self.precision.check(device)?;
         Ok(Box::new(UNet::new(self, shape, stream, device)?))
     }
 
@@ -72,6 +78,10 @@ impl BuildBackbone for UNetConfig {
 
     fn is_large(&self) -> bool {
         true
+    }
+
+    fn loss_scale(&self, shape: [usize; 3]) -> f64 {
+        self.precision.loss_scale(shape)
     }
 
     fn can_recompute(&self) -> bool {
@@ -222,6 +232,7 @@ impl Parameters for Block {
 /// The network.
 pub struct UNet {
     padding: Padding,
+    precision: DType,
     emb_fourier: Fourier,
     emb_noise: Parameter<2>,
     first: (String, Parameter<4>),
@@ -297,7 +308,19 @@ impl UNet {
         let out_conv = conv_weight(now, fields, 3, stream, device);
         let log_variance = config.log_variance.then(|| LogVariance::new(stream, device));
         let out_gain = gain(device);
-        Ok(Self { padding, emb_fourier, emb_noise, first, encoder, decoder, out_conv, out_gain, log_variance })
+        let precision = config.precision.dtype();
+        Ok(Self {
+            padding,
+            precision,
+            emb_fourier,
+            emb_noise,
+            first,
+            encoder,
+            decoder,
+            out_conv,
+            out_gain,
+            log_variance,
+        })
     }
 }
 
@@ -352,7 +375,10 @@ impl Backbone for UNet {
         let features = self.emb_fourier.forward(noise);
         let emb = mp::silu(mp::linear(features, self.emb_noise.get(), unit_gain(&device)));
         let ones = Tensor::ones([n, 1, h, w], &device);
-        let mut x = mp::conv(Tensor::cat(vec![x, ones], 1), self.first.1.get());
+        // Kernels of ours know single precision only.
+        let precision = if fused(&x) { DType::F32 } else { self.precision };
+        let x = Tensor::cat(vec![x, ones], 1).cast(precision);
+        let mut x = mp::conv(x, self.first.1.get());
         let mut skips = vec![x.clone()];
         for block in &self.encoder {
             x = block.forward(x, &emb);
@@ -364,7 +390,8 @@ impl Backbone for UNet {
             }
             x = block.forward(x, &emb);
         }
-        self.padding.crop(mp::conv(x, self.out_conv.get())) * self.out_gain.get().reshape([1, 1, 1, 1])
+        let y = mp::conv(x, self.out_conv.get()).cast(DType::F32);
+        self.padding.crop(y) * self.out_gain.get().reshape([1, 1, 1, 1])
     }
 
     fn log_variance(&self, noise: &[f64]) -> Option<Tensor<1>> {

@@ -94,6 +94,8 @@ struct How<'a> {
     /// Standard deviation of the data's own noise.
     data_noise: f64,
     recompute: Recompute,
+    /// A multiple of the loss whose gradients are computed, see [`loss_scale`](crate::nn::backbone::BuildBackbone::loss_scale).
+    loss_scale: f64,
 }
 
 /// The numbers of a [`Loss`](crate::objective::Loss).
@@ -131,11 +133,13 @@ impl<'a> Share<'a> {
             how.objective.loss(&*model, model.constraint.as_deref(), &batch, estimates, model.sigma_data)
         });
         let total = if self.weight == 1.0 { loss.total() } else { loss.total() * self.weight };
-        let mut gradients = profile::part(Part::Backward, || total.backward());
+        let scaled = if how.loss_scale == 1.0 { total.clone() } else { total.clone() * how.loss_scale };
+        let mut gradients = profile::part(Part::Backward, || scaled.backward());
         let number = |t: Tensor<1>| f64::from(t.into_scalar::<f32>());
         let terms = loss.0.into_iter().map(|term| (term.name, self.weight * number(term.value)));
         let numbers = Numbers { total: number(total), terms: terms.collect() };
-        (numbers, profile::part(Part::Copies, || GradientList::of(model, &mut gradients)))
+        let gradients = profile::part(Part::Copies, || GradientList::of(model, &mut gradients));
+        (numbers, if how.loss_scale == 1.0 { gradients } else { gradients.scaled(1.0 / how.loss_scale) })
     }
 }
 
@@ -351,13 +355,14 @@ impl Training {
             }
             Result::Ok((clean, sigma, noise))
         })?;
+        let loss_scale = config.denoiser.backbone.get().loss_scale(self.model.shape);
         let mine = self.ranks.part(train.shares.unwrap_or(1));
         let shares = Share::cut(&clean, &noise, &sigma, train.shares.unwrap_or(1), self.model.shape);
         let shares = shares.into_iter().skip(mine.start).take(mine.len());
         let models = std::iter::once(&mut self.model).chain(&mut self.twins);
         let device = &self.device;
         let data_noise = self.blueprint.data_noise();
-        let how = How { objective: &config.objective, data_noise, recompute: train.recompute };
+        let how = How { objective: &config.objective, data_noise, recompute: train.recompute, loss_scale };
         let work = |(model, share): (&mut Model, Share<'_>)| share.gradients(model, &how, device);
         let results = side_by_side(models.zip(shares).collect(), work);
         let (numbers, lists): (Vec<Numbers>, Vec<GradientList>) = results.into_iter().unzip();

@@ -10,7 +10,7 @@ use softly::random::{Purpose, Stream};
 use softly::tensors::to_vec_f32;
 use softly::{
     Backbone, BackboneConfig, Dataset, Denoiser, Edm, FieldShape, HeldOut, Integrator, Layers, Likelihood, Parameters,
-    Probes, Split, Training, UNet, UNetConfig, Unobserved, composed, recomputing,
+    Precision, Probes, Split, Training, UNet, UNetConfig, Unobserved, composed, recomputing,
 };
 use softly_pde::grid::{Axis, Grid};
 
@@ -27,7 +27,15 @@ fn reference() -> Reference {
 }
 
 fn small() -> UNetConfig {
-    UNetConfig { channels: 32, multipliers: vec![1, 2], blocks: 1, attention: vec![8], head: 64, log_variance: true }
+    UNetConfig {
+        channels: 32,
+        multipliers: vec![1, 2],
+        blocks: 1,
+        attention: vec![8],
+        head: 64,
+        log_variance: true,
+        precision: Precision::F32,
+    }
 }
 
 fn network(config: &UNetConfig, shape: [usize; 3], device: &Device) -> UNet {
@@ -128,6 +136,7 @@ fn any_grid(shape: FieldShape, device: &Device) -> UNet {
         attention: vec![],
         head: 4,
         log_variance: false,
+        precision: Precision::F32,
     };
     let mut stream = Stream::new(3, Purpose::Weights, 0);
     let mut net = UNet::new(&config, shape, &mut stream, device).unwrap();
@@ -240,5 +249,73 @@ fn any_grid_trains_samples_and_has_a_likelihood() {
         let held_out = HeldOut { values: &values, shape: [1, rows, cols], units };
         let report = likelihood.evaluate(&model, held_out, 0, &Job::silent(&cpu())).unwrap();
         assert!(report.bits_per_dim.is_finite());
+    }
+}
+
+/// Output and input gradient of a network with attention whose every part matters, composed of tensor operations.
+fn composed_in(precision: Precision) -> [Vec<f32>; 2] {
+    let device = cpu().autodiff();
+    let mut net = network(&UNetConfig { head: 32, precision, ..small() }, [2, 16, 16], &device);
+    net.visit("", &mut |name, parameter| {
+        if name.ends_with("gain") {
+            parameter.set(vec![0.7]);
+        }
+    });
+    let x = random([2, 2, 16, 16], 3, &device).require_grad();
+    composed(|| {
+        let y = net.forward(x.clone(), &[0.1, -0.4]);
+        let mut gradients = (y.clone() * random([2, 2, 16, 16], 4, &device)).sum().backward();
+        [to_vec_f32(y), to_vec_f32(x.grad_remove(&mut gradients).unwrap())]
+    })
+}
+
+#[test]
+fn half_precision_is_single_precision_but_for_its_rounding() {
+    let expected = composed_in(Precision::F32);
+    // Roundings of 2^-12 and 2^-9 add up over some forty operations.
+    for (precision, least, most) in [(Precision::F16, 1e-5, 5e-3), (Precision::Bf16, 1e-4, 4e-2)] {
+        for (found, expected) in composed_in(precision).iter().zip(&expected) {
+            let error = relative(found, expected);
+            assert!(error > least && error < most, "{precision:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn trainings_in_half_precision_see_the_gradients_of_single_precision() {
+    let first = |precision: &str| {
+        let backbone =
+            "denoiser.backbone={kind='unet', channels=8, multipliers=[1, 2], blocks=1, head=8, precision='PRECISION'}";
+        let backbone = backbone.replace("PRECISION", precision);
+        let small = [
+            "data.count=8",
+            "data.valid=2",
+            "train.batch=4",
+            "train.shares=1",
+            "train.log_every=1",
+            "train.schedule={kind='constant'}",
+            &backbone,
+        ];
+        let mut config = configured("darcy-demo", &small);
+        config.denoiser.scd = None;
+        // Operations are composed thread by thread.
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        pool.install(|| {
+            composed(|| {
+                let dataset = Dataset::from_config(&config.data).unwrap();
+                let mut training = Training::new(&config, dataset, &cpu()).unwrap();
+                // The gain of the output is 0 before the first step, and then one rate, 0.05, more with every step.
+                (0..3).map(|_| training.step().unwrap().unwrap()).next_back().unwrap()
+            })
+        })
+    };
+    let expected = first("f32");
+    for (precision, most) in [("f16", 5e-3), ("bf16", 3e-2)] {
+        let found = first(precision);
+        assert_eq!(found.replaced, 0, "{precision}");
+        let pairs = [(found.loss, expected.loss), (found.gradient_norm, expected.gradient_norm)];
+        for (found, expected) in pairs {
+            assert!((found / expected - 1.0).abs() < most && found != expected, "{precision}: {found}, {expected}");
+        }
     }
 }
