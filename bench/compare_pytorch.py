@@ -10,7 +10,7 @@ own as well. The fastest PyTorch variant counts. A training step is noise, forwa
 and forced weight normalisation; a forward pass is one denoiser call without gradients. Both sides normalise the weights
 in every call. Never needed by tests.
 
-Writes ratios.json and README.md. A ratio above 1 means that softly is faster (or smaller); it is the median over rounds,
+Writes ratios.json and ratios.md. With `--vectors avx2` both sides are kept to AVX2, and the files are ratios-avx2. A ratio above 1 means that softly is faster (or smaller); it is the median over rounds,
 with the range over rounds. Run it on an otherwise idle machine.
 """
 
@@ -34,6 +34,9 @@ import edm2_unet
 
 VARIANTS = ["eager", "channels-last", "compiled"]
 NETWORKS = {"darcy": edm2_unet.DARCY, "small": edm2_unet.SMALL}
+
+# How both sides are kept to an instruction set on a machine that has more; workers of PyTorch inherit it.
+VECTORS = {"best": {}, "avx2": {"SOFTLY_VECTORS": "avx2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}}
 
 
 @dataclass(frozen=True)
@@ -282,7 +285,7 @@ def markdown(result):
     """The table for readers."""
     facts = result["machine"]
     lines = [
-        "# The U-Net against PyTorch",
+        f"### {facts['cpu']}, kernels in {result['softly']['vectors']}",
         "",
         f"Made by `bench/compare_pytorch.py` with softly {result['softly']['version']} ({result['softly']['commit']}) and PyTorch",
         f"{facts['torch']} on {facts['cores']} cores of {facts['cpu']} ({', '.join(facts['instructions'])}); {facts['compiler']}.",
@@ -339,11 +342,13 @@ def main():
     parser.add_argument("--steps", type=int, default=3, help="timed steps per turn")
     parser.add_argument("--compile-limit", type=float, default=1200, help="seconds to wait for a compiled variant; 0: none")
     parser.add_argument("--only", default="", help="only cases whose title contains this text")
+    parser.add_argument("--vectors", choices=VECTORS, default="best", help="instruction set of both sides")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
         return worker(Case(*json.loads(arguments.worker[0])), arguments.worker[1])
+    os.environ |= VECTORS[arguments.vectors]
     program = str(Path(arguments.program).resolve())
     facts = machine()
     if facts["load_before"] > 0.5:
@@ -367,7 +372,7 @@ def main():
     result = {
         "what": "softly against PyTorch, alternating in one run; ratio = PyTorch's time over softly's",
         "machine": facts,
-        "softly": {key: info[key] for key in ["version", "commit", "device"]},
+        "softly": {key: info[key] for key in ["version", "commit", "device", "vectors"]},
         "rounds": arguments.rounds,
         "steps": arguments.steps,
         "deviation": deviation,
@@ -376,8 +381,9 @@ def main():
     }
     if arguments.out:
         arguments.out.mkdir(parents=True, exist_ok=True)
-        (arguments.out / "ratios.json").write_text(json.dumps(result, indent=2) + "\n")
-        (arguments.out / "README.md").write_text(markdown(result))
+        name = "ratios" if arguments.vectors == "best" else f"ratios-{arguments.vectors}"
+        (arguments.out / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+        (arguments.out / f"{name}.md").write_text(markdown(result))
 
 
 if __name__ == "__main__":
