@@ -141,5 +141,9 @@ fn bad_measurements_end_with_exit_code_2() {
     refuse(at, &observe(&["log.csv", "--count", "2"]), &["NaN"]);
     refuse(at, &observe(&["sensors.csv", "--noise", "K=1%", "--grid", "16x16"]), &["--grid", "no other"]);
     refuse(at, &observe(&["sensors.csv", "--noise", "K=1%", "--grid", "16x16", "--restart", "1"]), &["--restart"]);
+    // What conditioning learns from training data is wrong if they have noise.
+    refuse(at, &observe(&["sensors.csv", "--noise", "K=1%", "--set", "data.noise=0.1"]), &["`kalman`", "data.noise"]);
+    fs::write(at.join("gap.csv"), "field,x,y,value,sd,sample\np,0.2,0.3,0.01,1,0\np,0.2,0.3,0.01,1,2\n").unwrap();
+    refuse(at, &observe(&["gap.csv"]), &["gap.csv", "found none of sample 1", "from 0 without gaps"]);
     assert!(!at.join("refused").exists());
 }

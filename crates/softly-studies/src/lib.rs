@@ -2,7 +2,8 @@
 //!
 //! [`run_circle`] runs the toy study (points on curves), [`run_fields`] the studies of fields (Darcy flow and the Helmholtz
 //! equation). Both take a [`Trainer`], which trains one configuration in a run folder, and leave a table and a page.
-//! [`run_inverse`] runs the study of fields from measurements, [`run_noisy`] the one of noisy training data. [`write_runs_page`] makes the page of any trainings, with a verdict on their constraints.
+//! [`run_inverse`] runs the study of fields from measurements, [`run_noisy`] the one of noisy training data.
+//! [`write_runs_page`] makes the page of any trainings, with a verdict on their constraints.
 
 mod circle;
 mod fields;

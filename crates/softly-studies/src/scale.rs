@@ -51,6 +51,8 @@ impl StudyScale {
     pub fn claim_folder(self, out: &Path, name: &str) -> Result<()> {
         let marker = out.join("study.txt");
         let text = format!("{name} {}\n", self.name());
+        // Before the marker is looked for: another process that begins the study at the same time may write it in between.
+        let vacant = is_vacant(out);
         if marker.exists() {
             let found = read_text(&marker)?;
             if found != text {
@@ -61,7 +63,7 @@ impl StudyScale {
             remove_leftovers_below(out);
             return Ok(());
         }
-        if !is_vacant(out) {
+        if !vacant {
             return Err(
                 Error::input(out.display(), "this folder is not empty and holds no study").hint("choose another --out")
             );

@@ -83,8 +83,9 @@ fn text(m: &Measured) -> String {
     let megabytes =
         |bytes: Option<u64>| bytes.map_or_else(|| "unknown".into(), |b| format!("{:.1} MB", b as f64 / 1e6));
     let [c, h, w] = m.shape;
+    let ranks = if m.ranks == 1 { String::new() } else { format!("{} ranks of ", m.ranks) };
     format!(
-        "{}: {} samples of {c}×{h}×{w}, {} parameters, {}, {} ranks of {} threads\n\
+        "{}: {} samples of {c}×{h}×{w}, {} parameters, {}, {ranks}{} threads\n\
          time    {:.3} ms (median of {} rounds, {:.3} to {:.3})\n\
          speed   {:.1} samples/s\n\
          memory  {} at most, {} after a tenth of the rounds, {} at the end{}",
@@ -92,7 +93,6 @@ fn text(m: &Measured) -> String {
         m.batch,
         m.parameters,
         m.device,
-        m.ranks,
         m.threads,
         1e3 * m.seconds_median,
         m.rounds,

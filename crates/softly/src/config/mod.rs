@@ -232,6 +232,7 @@ impl Config {
         self.noise.check()?;
         self.denoiser.backbone.get().check()?;
         self.check_precondition()?;
+        self.check_data_noise()?;
         if self.train.recompute != Recompute::None && !self.denoiser.backbone.get().can_recompute() {
             return Err(Error::input("train.recompute", "expected none, for this network has no levels, found level")
                 .hint("leave it out, or use denoiser.backbone.kind = \"unet\""));
@@ -288,6 +289,23 @@ impl Config {
         if ddpm && self.ddpm_levels().is_none() {
             let problem = "`ddpm` needs the backbone `level-mlp`, or objective.noise of the kind `cosine`";
             return Err(Error::input("denoiser.precondition", problem));
+        }
+        Ok(())
+    }
+
+    /// Noise in the data is part of the noise of a level: both are of one kind, and no level is below the data's own.
+    fn check_data_noise(&self) -> Result<()> {
+        if self.data.noise == 0.0 {
+            return Ok(());
+        }
+        if !self.noise.is_white() {
+            let problem = "is white, and the noise that the model removes is a random field: they do not add up";
+            return Err(Error::input("data.noise", problem).hint("leave noise.field out, or data.noise"));
+        }
+        if !matches!(self.objective.noise, NoiseDist::TruncLogNormal { .. }) {
+            let problem =
+                "expected trunc-log-normal, whose levels can begin at the noise of the data, found another kind";
+            return Err(Error::input("objective.noise.kind", problem).hint("change it, or leave data.noise out"));
         }
         Ok(())
     }

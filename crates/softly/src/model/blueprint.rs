@@ -113,11 +113,6 @@ impl Blueprint {
         for equation in [&mut config.constraint, &mut config.truth].into_iter().flatten() {
             *equation = dataset.complete(equation);
         }
-        if least > 0.0 && !matches!(config.objective.noise, NoiseDist::TruncLogNormal { .. }) {
-            let problem =
-                "expected trunc-log-normal, whose levels can begin at the noise of the data, found another kind";
-            return Err(Error::input("objective.noise.kind", problem).hint("change it, or leave data.noise out"));
-        }
         // The dataset's own equation has not been seen by anyone before.
         config.check()?;
         let mut blueprint = Self { config, data };

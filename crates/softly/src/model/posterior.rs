@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use crate::denoiser::Denoiser;
 use crate::error::{Error, Result};
 use crate::job::{Job, NOTHING_WRITTEN};
+use crate::memory;
 use crate::model::trained::{Draw, Trained};
 use crate::nn::parameter::{Parameters, Visitor};
 use crate::noise::Noise;
@@ -61,6 +62,12 @@ impl Trained {
             );
             return Err(Error::input("conditioning", problem).hint("use --conditioning kalman, or fundps"));
         }
+        if conditioning.method().needs().data() && self.blueprint.config.data.noise > 0.0 {
+            let problem =
+                format!("`{}` knows clean training data, and data.noise says that there are none", conditioning.name());
+            return Err(Error::input("conditioning", problem)
+                .hint("use --conditioning mmps, or guidance such as dps, which ask the model alone"));
+        }
         if self.blueprint.config.sampler.guidance.is_some() {
             let problem = "the run has guidance by its constraint, which does not go with measurements";
             return Err(Error::input("sampler.guidance", problem)
@@ -79,10 +86,14 @@ impl Trained {
         job: &Job<'_>,
     ) -> Result<Posterior> {
         self.check_conditioning()?;
+        let batch = draw.batch.clamp(1, draw.indices.len().max(1));
+        self.check_memory(cases.len() * draw.indices.len(), batch)?;
+        if let Some(errors) = &knowledge.errors {
+            memory::check("sampler.steps", errors.bytes(self.blueprint.config.sampler.steps))?;
+        }
         let start = Instant::now();
         let calls = Counts::default();
         let counted = CountedDenoiser { denoiser: &self.model, counts: &calls };
-        let batch = draw.batch.clamp(1, draw.indices.len().max(1));
         let parts: Vec<(usize, &[u64])> =
             (0..cases.len()).flat_map(|case| draw.indices.chunks(batch).map(move |chunk| (case, chunk))).collect();
         let samples: Vec<Vec<f64>> = parts

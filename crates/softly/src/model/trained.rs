@@ -206,7 +206,7 @@ impl Trained {
     }
 
     /// Refuses samples in batches that the machine's memory does not hold.
-    fn check_memory(&self, samples: usize, batch: usize) -> Result<()> {
+    pub(crate) fn check_memory(&self, samples: usize, batch: usize) -> Result<()> {
         let numbers = self.model.shape.iter().product::<usize>() as f64;
         let backbone = self.blueprint.config.denoiser.backbone.get();
         let at_once = backbone.footprint(self.model.shape).activations / LAYERS_AT_ONCE;

@@ -151,8 +151,8 @@ impl Objective {
 
     /// The loss of a denoiser whose `estimates` of the `batch` are given.
     ///
-    /// w(σ) ‖D − x0‖² per number, or w(σ) ‖E[y | x] − y‖² of fields y with noise of their own, whose optimum is D = E[x0 | x], too; with a learned log-variance u(σ), EDM2's Gaussian likelihood e²/exp(u) + u of the weighted
-    /// error e. `denoiser` and `constraint` serve the regulariser.
+    /// w(σ) ‖D − x0‖² per number, or w(σ) ‖E[y | x] − y‖² of fields y with noise of their own, whose optimum is D = E[x0 | x],
+    /// too; with a learned log-variance u(σ), EDM2's Gaussian likelihood e²/exp(u) + u of the weighted error e. `denoiser` and `constraint` serve the regulariser.
     pub fn loss(
         &self,
         denoiser: &dyn Denoiser,

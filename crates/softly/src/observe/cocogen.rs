@@ -2,7 +2,7 @@
 //!
 //! p ← p − ε g/max|g| with g = ∇ₚ Σ R², for the first field p of the equation alone; the others, its coefficients, stay. ε is 2e-3 in the
 //! last steps and 2e-4 in the extra ones, as published. Readings are put into every estimate, as in inpainting (the projection of
-//! [`crate::observe::projected`]), and taken for exact. The published g is 2R times the diagonal of ∂R/∂p; here it is the true gradient.
+//! [`crate::observe::projection`]), and taken for exact. The published g is 2R times the diagonal of ∂R/∂p; here it is the true gradient.
 
 use burn::tensor::Tensor;
 use schemars::JsonSchema;
@@ -12,7 +12,7 @@ use crate::checks::{at_least_one, within};
 use crate::constraint::SoftConstraint;
 use crate::error::Result;
 use crate::observe::conditioning::{Condition, Given};
-use crate::observe::projected::Projection;
+use crate::observe::projection::Projection;
 use crate::sampler::{Observer, Sampler};
 
 /// Sensors put into the estimate, and corrections by the equation at the end.

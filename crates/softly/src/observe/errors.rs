@@ -76,10 +76,8 @@ pub(crate) struct Misfit {
 
 /// The errors at any noise level.
 pub(crate) struct ErrorsAt {
-    /// U, `[L, C·H·W]`.
-    pub modes: Vec<f64>,
     /// U as fields, `[L, C, H, W]`.
-    pub fields: Tensor<4>,
+    pub modes: Vec<f64>,
     /// The same in single precision.
     pub single: Tensor<4>,
     /// √ρ by waves, `[1, C, H, W]`.
@@ -126,6 +124,12 @@ impl Errors {
             Source::Levels { levels, .. } => levels,
             Source::Known(_) => &[],
         }
+    }
+
+    /// Bytes of the errors at `count` noise levels, which stay in memory for the next samples.
+    pub(crate) fn bytes(&self, count: usize) -> f64 {
+        let numbers = self.levels().iter().map(|level| level.modes.vectors.len()).max().unwrap_or(0);
+        (size_of::<f64>() + size_of::<f32>()) as f64 * count as f64 * numbers as f64
     }
 
     /// Noise levels above `sigma` whose errors may be those of an estimate at `sigma` as well, ascending: the measured ones and those
@@ -190,7 +194,7 @@ impl Errors {
             };
             let rest = fields(rest.iter().map(|variance| variance.sqrt()).collect());
             let single = modes.clone().cast(DType::F32);
-            let made = ErrorsAt { modes: to_vec_f64(modes.clone()), fields: modes, single, rest, waves, misfit };
+            let made = ErrorsAt { modes: to_vec_f64(modes), single, rest, waves, misfit };
             let made = Arc::new(made);
             self.found.lock().unwrap_or_else(PoisonError::into_inner).insert(sigma.to_bits(), made.clone());
             made
@@ -201,7 +205,7 @@ impl Errors {
 impl ErrorsAt {
     /// L.
     pub fn len(&self) -> usize {
-        self.fields.dims()[0]
+        self.single.dims()[0]
     }
 
     /// U a `[C·H·W]` for coefficients a `[L]`.

@@ -1,6 +1,7 @@
 //! FunDPS's guidance, of two terms: x ← x_Heun − ∇[c(σ) Σ_q w_q mean (q̂ − q)² + c_R(σ) w_R mean huber(R)], through both network calls.
 //!
-//! The loss is [`crate::sampler::guidance::fundps`]'s, with sensors for observed nodes. Above σ = 1 the sensors' coefficient c is 1 and the equation's c_R is 0; below both are σ. The last step is not guided. Published
+//! The loss is [`crate::sampler::guidance::fundps`]'s, with sensors for observed nodes. Above σ = 1 the sensors' coefficient c
+//! is 1 and the equation's c_R is 0; below both are σ. The last step is not guided. Published
 //! weights for Darcy flow are 10,000 (coefficient known) and 50,000 (solution known), without an equation, at 500 steps.
 
 use burn::tensor::Tensor;

@@ -31,6 +31,7 @@ pub mod observed;
 pub mod pdm;
 pub mod place;
 pub mod projected;
+mod projection;
 pub mod reading;
 mod rows;
 mod sensors;

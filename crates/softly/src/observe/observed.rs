@@ -253,6 +253,8 @@ mod tests {
         let modes = Modes { vectors: vec![1.0], values: vec![1.0], rest: vec![0.0] };
         let levels = vec![LevelErrors { modes, misfit: None }; LEVELS];
         let errors = Errors::new(levels, Basis::of_grid(1, &grid), 2.0);
+        // One mode of one number in both precisions.
+        assert_eq!(errors.bytes(10), 10.0 * 12.0);
         let size = |sigma: f64| Precondition::new(sigma, 2.0).out.powi(2);
         let sigma = 0.01;
         for value in [0.05, 1.0] {

@@ -1,7 +1,7 @@
 //! PDM, projected diffusion: annealed Langevin steps x ← P(x + ½ η s + √η z), every one of them followed by a projection of the noisy state.
 //!
 //! s = (D − x)/σ² is the score. η = r σ², with r = 0.6 as published (1.5e-5 at the lowest of ten levels from 10 to 0.005, 25 steps at each).
-//! P is the Gauss–Newton step of sensors and equation of [`crate::observe::projected`]; readings are taken for exact.
+//! P is the Gauss–Newton step of sensors and equation of [`crate::observe::projection`]; readings are taken for exact.
 
 use burn::tensor::Tensor;
 use schemars::JsonSchema;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::checks::{at_least_one, positive};
 use crate::error::Result;
 use crate::observe::conditioning::{Condition, Given};
-use crate::observe::projected::Projection;
+use crate::observe::projection::Projection;
 use crate::sampler::{Observer, Sampler};
 
 /// Projected annealed Langevin dynamics.

@@ -43,7 +43,9 @@ impl Extent {
             Self::Range(a, b) if !inside(a) || !inside(b) => outside(if inside(a) { b } else { a }),
             Self::Range(a, b) => {
                 let within = |i: &usize| (a - slack..=b + slack).contains(&axis.coordinate(*i));
-                let chosen: Vec<usize> = (0..axis.nodes).filter(within).collect();
+                // The end of a periodic axis is its first node again.
+                let count = axis.nodes + usize::from(axis.periodic && axis.placement == Placement::Nodes);
+                let chosen: Vec<usize> = (0..count).filter(within).collect();
                 let [Some(&first), Some(&last)] = [chosen.first(), chosen.last()] else {
                     return Err(format!("no node lies in {} = {a}:{b}", axis.name));
                 };
@@ -51,7 +53,7 @@ impl Extent {
                 let half = |i: usize| axis.placement == Placement::Nodes && first != last && (i == first || i == last);
                 let weight = |i: usize| if half(i) { 0.5 } else { 1.0 };
                 let sum: f64 = chosen.iter().map(|&i| weight(i)).sum();
-                Ok(chosen.into_iter().map(|i| (i, weight(i) / sum)).collect())
+                Ok(chosen.into_iter().map(|i| (i % axis.nodes, weight(i) / sum)).collect())
             }
         }
     }
@@ -110,6 +112,13 @@ mod tests {
         let periodic = Axis::new("x", 4, 0.0, 1.0).periodic();
         assert_eq!(between_points(&periodic, 0.875), [(3, 0.5), (0, 0.5)]);
         assert_eq!(between_points(&periodic, 1.0), [(0, 1.0)]);
+        let mean = |extent: Extent| -> f64 {
+            let weights = extent.weights(&periodic).unwrap();
+            weights.into_iter().map(|(i, weight)| weight * [0.0, 1.0, 5.0, 2.0][i]).sum()
+        };
+        // Up to the end, where the first node's 0 stands again.
+        assert_eq!(mean(Extent::Range(0.0, 1.0)), mean(Extent::Whole));
+        assert_eq!(mean(Extent::Range(0.5, 1.0)), 0.5 * (0.5 * 5.0 + 2.0));
         let cells = Axis::new("x", 4, 0.0, 1.0).cells();
         assert_eq!(between_points(&cells, 0.05), [(0, 1.0)]);
         assert_eq!(between_points(&cells, 0.25), [(0, 0.5), (1, 0.5)]);

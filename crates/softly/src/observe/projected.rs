@@ -2,21 +2,18 @@
 //!
 //! x ← x̂' + σ' ε, with x̂' the projected estimate and ε the noise that the sample began with. ECI projects onto the sensors alone, mixing
 //! several times at each level before it goes on. PCFM takes a Gauss–Newton step of sensors and equation together,
-//! u − Jᵀ(JJᵀ + 1e-6)⁻¹ h(u), and more of them at the end; its gradient steps on a relaxed penalty between levels are left out. PPR
+//! a [`Projection`], and more of them at the end; its gradient steps on a relaxed penalty between levels are left out. PPR
 //! (predict, project, renoise) takes the same steps and a fresh ε at every level. All take readings for exact: their noise does not
 //! enter.
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::checks::at_least_one;
-use crate::constraint::SoftConstraint;
-use crate::constraint::linearised::LinearisedSystem;
-use crate::direction::krylov::conjugate_gradients;
 use crate::error::Result;
 use crate::observe::conditioning::{Condition, Given};
-use crate::observe::observations::Observations;
+use crate::observe::projection::Projection;
 use crate::sampler::{Observer, Sampler};
 
 /// Extrapolation, correction, interpolation: exact sensors, no equation.
@@ -55,12 +52,6 @@ pub struct Ppr {
     pub iterations: usize,
 }
 
-impl Default for Ppr {
-    fn default() -> Self {
-        Self { newton_steps: 1, equation: true, iterations: 50 }
-    }
-}
-
 impl Default for Eci {
     fn default() -> Self {
         Self { mixing: 5, iterations: 50 }
@@ -73,8 +64,11 @@ impl Default for Pcfm {
     }
 }
 
-/// What keeps J Jᵀ away from zero.
-const RIDGE: f64 = 1e-6;
+impl Default for Ppr {
+    fn default() -> Self {
+        Self { newton_steps: 1, equation: true, iterations: 50 }
+    }
+}
 
 impl Condition for Eci {
     fn check(&self) -> Result<()> {
@@ -138,7 +132,7 @@ impl Condition for Ppr {
 }
 
 /// Samples from `latents` `[N, C, H, W]`: at every level the projected estimate, then the next level's share of `noise`.
-pub(crate) fn sample(
+fn sample(
     given: Given<'_>,
     sampler: &Sampler,
     latents: Tensor<4>,
@@ -165,55 +159,4 @@ pub(crate) fn sample(
         }
     }
     x
-}
-
-/// The surface of fields that agree with sensors and equation.
-pub(crate) struct Projection<'a> {
-    observations: &'a Observations,
-    equation: Option<&'a SoftConstraint>,
-    iterations: usize,
-}
-
-impl<'a> Projection<'a> {
-    /// Onto the sensors that are `given` and, if wanted, the equation, by so many iterations of a solver.
-    pub fn new(given: Given<'a>, equation: bool, iterations: usize) -> Self {
-        Self { observations: given.observations, equation: given.constraint.filter(|_| equation), iterations }
-    }
-
-    /// So many Gauss–Newton steps from `x` `[N, C, H, W]`.
-    pub fn steps(&self, x: Tensor<4>, count: usize) -> Tensor<4> {
-        (0..count).fold(x, |x, _| self.step(x))
-    }
-
-    /// x − Jᵀ(JJᵀ + 1e-6)⁻¹ h(x), `[N, C, H, W]`; h are the sensors' misfits in normalised units and the equation's residuals.
-    pub fn step(&self, x: Tensor<4>) -> Tensor<4> {
-        let [n, _, rows, cols] = x.dims();
-        let sensors = self.observations.linearised(&x);
-        let system = self.equation.map(|c| c.linearised_system(0..c.equations(), &x, |_| {}));
-        let scales = self.observations.scales();
-        let m = scales.len();
-        let scales: Tensor<2> = Tensor::from_data(TensorData::new(scales, [1, m]), (&x.device(), x.dtype()));
-        let e = self.equation.map_or(0, SoftConstraint::equations);
-        let joined = |sensors: Tensor<2>, residual: Option<Tensor<4>>| match residual {
-            Some(residual) => Tensor::cat(vec![sensors, residual.reshape([n, e * rows * cols])], 1),
-            None => sensors,
-        };
-        let product = |d: &Tensor<4>| {
-            joined(sensors.product(d) / scales.clone(), system.as_ref().map(|system| system.product(d)))
-        };
-        let transposed = |w: &Tensor<2>| {
-            let own = sensors.transposed(&(w.clone().narrow(1, 0, m) / scales.clone()));
-            match &system {
-                Some(system) => {
-                    let rest = w.clone().narrow(1, m, e * rows * cols).reshape([n, e, rows, cols]);
-                    own + system.transposed(&rest)
-                }
-                None => own,
-            }
-        };
-        let misfit = joined(self.observations.normalised_misfit(&x), system.as_ref().map(LinearisedSystem::residual));
-        let apply = |w: Tensor<2>| product(&transposed(&w)) + w * RIDGE;
-        let weights = conjugate_gradients(misfit, self.iterations, apply, |residual| residual);
-        x - transposed(&weights)
-    }
 }

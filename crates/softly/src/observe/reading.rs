@@ -50,8 +50,9 @@ pub fn together(sources: Vec<(String, Cases)>) -> Result<Cases> {
     let cases: Cases = (0..count).map(case).collect();
     if let Some(empty) = cases.iter().position(Vec::is_empty) {
         let names: Vec<&str> = sources.iter().map(|(name, _)| name.as_str()).collect();
-        let problem = format!("expected at least one measurement, found none for sample {empty}: all values are NaN");
-        return Err(Error::input(names.join(", "), problem).hint("leave such samples out"));
+        let problem = format!("expected at least one measurement of every sample, found none of sample {empty}");
+        return Err(Error::input(names.join(", "), problem)
+            .hint("samples count from 0 without gaps; leave out those without a number"));
     }
     if cases.is_empty() {
         return Err(Error::input("observe", "expected at least one file of measurements, found none"));

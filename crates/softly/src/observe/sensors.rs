@@ -10,7 +10,7 @@ use softly_pde::gaussian::Covariance;
 
 use crate::observe::errors::ErrorsAt;
 use crate::observe::observations::{LinearisedObservations, Observations};
-use crate::tensors::to_vec_f64;
+use crate::tensors::{field_batch, to_vec_f64};
 
 /// Sensors whose waves are held at a time.
 const PART: usize = 64;
@@ -38,7 +38,8 @@ impl Sensors {
             let seen = to_vec_f64(linearised.product(fields));
             seen.iter().zip(sds.iter().cycle()).map(|(v, sd)| v / sd).collect()
         };
-        let columns = seen(&errors.fields);
+        let [_, c, h, w] = errors.rest.dims();
+        let columns = seen(&field_batch(errors.modes.clone(), [c, h, w], &errors.rest.device()));
         let spread = |first: usize| seen(&waves_of(&linearised, &errors, &sds, first..(first + PART).min(m)));
         let waves: Vec<f64> = (0..m).step_by(PART).flat_map(spread).collect();
         let rest = waves.iter().step_by(m + 1).copied().collect();

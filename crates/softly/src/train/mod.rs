@@ -219,6 +219,7 @@ impl Training {
                 .hint("train without it, then put it on top: `softly adapt`"));
         }
         let blueprint = Blueprint::new(config, &dataset)?;
+        check_learned(&blueprint.config)?;
         let model = blueprint.build(&job.device.clone().autodiff())?;
         check_memory(&blueprint, job.ranks)?;
         Self::of(blueprint, model, None, false, dataset, job)
@@ -451,6 +452,20 @@ fn check_measured(config: &Config) -> Result<()> {
                 kind.name()
             );
             Err(Error::input("denoiser.scd.directions", problem).hint("leave it out"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses to learn parameters from data with noise before there is a denoiser that takes it away.
+fn check_learned(config: &Config) -> Result<()> {
+    let fitted = config.data.noise > 0.0 && config.denoiser.scd.is_some();
+    let mut parameters = config.constraint.iter().flat_map(|constraint| &constraint.parameters);
+    match parameters.find(|(_, parameter)| fitted && parameter.is_learned()) {
+        Some((name, _)) => {
+            let problem = "is learned from the data, whose noise (data.noise) would be fitted as well";
+            Err(Error::input(format!("constraint.parameters.{name}"), problem)
+                .hint("train a plain denoiser first, then learn on top of it: `softly adapt`"))
         }
         None => Ok(()),
     }

@@ -8,7 +8,7 @@ use softly::{
 
 use crate::common::denoisers::Shrink;
 use crate::common::probe::{Probe, darcy, number};
-use crate::common::{POINT, configured, dataset, field, normals, point_constraint, try_configured};
+use crate::common::{POINT, configured, dataset, field, new_training, normals, point_constraint, try_configured};
 
 #[test]
 fn the_regulariser_is_what_its_formula_says() {
@@ -152,8 +152,22 @@ fn noise_of_the_data_ends_levels_and_samplers() {
     for (settings, says) in [
         (["data.noise=1.5", "data.normalise=std"], "from 0 to below 1"),
         (["data.noise=0.1", "data.normalise=none"], "channels are not normalised"),
+        (["data.noise=0.1", "noise.field={length=0.1}"], "random field"),
+        (["data.noise=0.1", "objective.noise={kind='log-normal', mean=-2.0, std=1.2}"], "trunc-log-normal"),
     ] {
         let error = try_configured("darcy-demo", &settings).unwrap_err().to_string();
         assert!(error.contains("data.noise") && error.contains(says), "{error}");
     }
+}
+
+#[test]
+fn a_parameter_is_not_learned_from_noisy_data_before_they_are_denoised() {
+    let learned = ["data.count=8", "data.valid=1", "constraint.parameters.flow={learn=15.0}"];
+    let begun = |more: &[&str]| new_training(&configured("darcy-demo", &[&learned[..], more].concat()));
+    let scd = "denoiser.scd={ scale='jacobi', input='features', output='channel' }";
+    // A plain denoiser does not use it, clean data may be fitted.
+    begun(&["data.noise=0.1"]).unwrap();
+    begun(&[scd]).unwrap();
+    let error = begun(&["data.noise=0.1", scd]).err().expect("refused").to_string();
+    assert!(error.starts_with("constraint.parameters.flow") && error.contains("softly adapt"), "{error}");
 }
