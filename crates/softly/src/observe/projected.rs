@@ -6,7 +6,7 @@
 //! (predict, project, renoise) takes the same steps and a fresh ε at every level. All take readings for exact: their noise does not
 //! enter.
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,7 @@ use crate::error::Result;
 use crate::observe::conditioning::{Condition, Given};
 use crate::observe::observations::Observations;
 use crate::sampler::{Observer, Sampler};
+use crate::tensors::constant;
 
 /// Extrapolation, correction, interpolation: exact sensors, no equation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -192,7 +193,7 @@ impl<'a> Projection<'a> {
         let system = self.equation.map(|c| c.linearised_system(0..c.equations(), &x, |_| {}));
         let scales = self.observations.scales();
         let m = scales.len();
-        let scales: Tensor<2> = Tensor::from_data(TensorData::new(scales, [1, m]), (&x.device(), x.dtype()));
+        let scales: Tensor<2> = constant(scales, [1, m], &x.device(), x.dtype());
         let e = self.equation.map_or(0, SoftConstraint::equations);
         let joined = |sensors: Tensor<2>, residual: Option<Tensor<4>>| match residual {
             Some(residual) => Tensor::cat(vec![sensors, residual.reshape([n, e * rows * cols])], 1),
