@@ -1,8 +1,10 @@
 //! Where tensors live: the CPU, or a GPU back end that was compiled in.
 
-use burn::tensor::{DType, Device};
+use burn::tensor::{DType, Device, Tensor};
 
 use crate::error::{Error, Result, nearest};
+use crate::failure;
+use crate::host::host;
 
 /// Names of the devices in this build.
 pub const NAMES: &[&str] = &[
@@ -25,17 +27,17 @@ const GPUS: [&str; 5] = ["wgpu", "vulkan", "metal", "cuda", "rocm"];
 /// The device called `name`.
 pub fn by_name(name: &str) -> Result<Device> {
     match name {
-        "cpu" => Ok(Device::flex()),
+        "cpu" => Ok(host()),
         #[cfg(feature = "wgpu")]
-        "wgpu" => Ok(Device::wgpu(burn::tensor::DeviceKind::DefaultDevice)),
+        "wgpu" => started(name, Device::wgpu(burn::tensor::DeviceKind::DefaultDevice)),
         #[cfg(feature = "vulkan")]
-        "vulkan" => Ok(Device::vulkan(burn::tensor::DeviceKind::DefaultDevice)),
+        "vulkan" => started(name, Device::vulkan(burn::tensor::DeviceKind::DefaultDevice)),
         #[cfg(feature = "metal")]
-        "metal" => Ok(Device::metal(burn::tensor::DeviceKind::DefaultDevice)),
+        "metal" => started(name, Device::metal(burn::tensor::DeviceKind::DefaultDevice)),
         #[cfg(feature = "cuda")]
-        "cuda" => Ok(Device::cuda(0usize)),
+        "cuda" => started(name, Device::cuda(0usize)),
         #[cfg(feature = "rocm")]
-        "rocm" => Ok(Device::rocm(0usize)),
+        "rocm" => started(name, Device::rocm(0usize)),
         _ if GPUS.contains(&name) => {
             let problem = format!("this build has no device `{name}`; it has: {}", NAMES.join(", "));
             Err(Error::input("--device", problem)
@@ -51,17 +53,45 @@ pub fn by_name(name: &str) -> Result<Device> {
     }
 }
 
+/// `device` after it has computed something: back ends start at their first use, and say by a panic that they cannot.
+#[cfg_attr(
+    not(any(feature = "wgpu", feature = "vulkan", feature = "metal", feature = "cuda", feature = "rocm")),
+    allow(dead_code)
+)]
+fn started(name: &str, device: Device) -> Result<Device> {
+    let first = || Tensor::<1>::from_data([1.0f32, 2.0], &device).sum().into_scalar::<f32>();
+    let problem = match failure::heard(first) {
+        Ok(3.0) => {
+            failure::device_is_at_work();
+            return Ok(device);
+        }
+        Ok(sum) => format!("`{name}` says that 1 + 2 is {sum}"),
+        Err(why) => format!("`{name}` does not start: {why}"),
+    };
+    Err(Error::input("--device", problem).hint(
+        "is there such a device, and its driver? Without a GPU, Debian's package mesa-vulkan-drivers gives wgpu and vulkan one in \
+         software; or compute on the CPU",
+    ))
+}
+
 /// The precision of a sampler's state and of the physics on `device`: f64 on the CPU alone.
 ///
 /// Most GPUs have none. Those that do need not have its functions: shaders define exponentials of f32 only, and on software
 /// Vulkan exp of f64 is off by all of its value, without an error.
 pub fn state_dtype(device: &Device) -> DType {
-    if device.clone().without_autodiff() == Device::flex() { DType::F64 } else { DType::F32 }
+    if device.clone().without_autodiff() == host() { DType::F64 } else { DType::F32 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_that_does_not_compute_is_refused_by_name() {
+        assert_eq!(started("cpu", Device::flex()).unwrap(), Device::flex());
+        let said = failure::heard(|| -> () { panic!("no adapter") }).unwrap_err();
+        assert_eq!(said, "no adapter");
+    }
 
     #[test]
     fn devices_have_names_and_missing_ones_say_why() {

@@ -1,6 +1,8 @@
 //! The affine map between the network's normalised channels and physical units.
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
+
+use crate::tensors::constant;
 use serde::{Deserialize, Serialize};
 
 /// Per channel: physical = mean + scale · normalised.
@@ -56,6 +58,5 @@ impl Units {
 
 /// One number per channel, `[1, C, 1, 1]`, of the type and device of `like`.
 fn row(values: &[f64], like: &Tensor<4>) -> Tensor<4> {
-    let data = TensorData::new(values.to_vec(), [1, values.len(), 1, 1]);
-    Tensor::from_data(data, (&like.device().without_autodiff(), like.dtype()))
+    constant(values.to_vec(), [1, values.len(), 1, 1], &like.device(), like.dtype())
 }

@@ -19,6 +19,7 @@ mod train;
 
 use clap::CommandFactory;
 use softly::error::Result;
+use softly::failure;
 use softly::{REDUCED, is_reduced};
 
 use crate::arguments::{Arguments, Command, Data, Distance};
@@ -35,7 +36,10 @@ pub fn run(arguments: Arguments) -> u8 {
         say(&format!("{REDUCED} is set: trainings, data, samplers and evaluations are cut down, results mean nothing"));
     }
     // Inside the pool: handing every small kernel over to it from outside would cost more than the kernel.
-    rayon::scope(|_| ranks::as_rank(can_share(&arguments.command), || dispatch(arguments.command, arguments.json)))
+    rayon::scope(|_| {
+        let work = || failure::guarded(|| dispatch(arguments.command, arguments.json));
+        ranks::as_rank(can_share(&arguments.command), work)
+    })
 }
 
 /// Whether several ranks can do the work of a command together.

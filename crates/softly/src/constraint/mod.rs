@@ -12,7 +12,7 @@ pub mod tensor_algebra;
 
 use std::sync::Arc;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 
 use softly_pde::algebra::{Algebra, Binary, F64Algebra, Value};
 use softly_pde::formula::{self};
@@ -118,11 +118,6 @@ impl SoftConstraint {
     #[must_use]
     pub fn sharing_parameters_of(self, other: &Self) -> Self {
         Self { parameters: other.parameters.clone(), ..self }
-    }
-
-    /// Puts learned parameters on `device`. All that share them see that.
-    pub fn move_to(&self, device: &Device) {
-        self.parameters.move_to(device);
     }
 
     /// Visits learned parameters, see [`Parameters::visit`](crate::nn::parameter::Parameters::visit).

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use softly_pde::algebra::{F64Algebra, Value};
 use softly_pde::program::Program;
 
 use crate::constraint::smooth_field::SmoothField;
 use crate::constraint::tensor_algebra::{TensorAlgebra, TensorValue};
-use crate::nn::parameter::{AnyParameter, Parameter, Visitor};
+use crate::host::{host, is_host};
+use crate::nn::parameter::{Parameter, Visitor};
 use crate::random::{Purpose, Stream};
-use crate::tensors::to_vec_f64;
+use crate::tensors::{constant, to_vec_f64, uploaded};
 
 /// Where a value comes from.
 #[derive(Clone)]
@@ -29,13 +30,13 @@ pub(crate) enum Source {
 impl Source {
     /// A number that is learned from `start` on.
     pub fn learned(start: f64) -> Self {
-        Self::Learned(Arc::new(RwLock::new(Parameter::fixed(vec![start as f32], [1], &Device::flex()))))
+        Self::Learned(Arc::new(RwLock::new(Parameter::fixed(vec![start as f32], [1], &host()))))
     }
 
     /// A field that is learned; its coefficients start at 0 and are of size 1.
     pub fn learned_field(field: SmoothField) -> Self {
         let n = field.coefficients();
-        let parameter = Parameter::fixed(vec![0.0; n], [n], &Device::flex());
+        let parameter = Parameter::fixed(vec![0.0; n], [n], &host());
         Self::LearnedField(Arc::new(RwLock::new(parameter)), Arc::new(field))
     }
 
@@ -50,6 +51,17 @@ impl Source {
 
 fn get(parameter: &RwLock<Parameter<1>>) -> Tensor<1> {
     parameter.read().unwrap_or_else(PoisonError::into_inner).get()
+}
+
+/// What is learned, which is on the CPU, as numbers of the type and on the device of `x`.
+fn placed(learned: Tensor<1>, x: &Tensor<4>) -> Tensor<1> {
+    let device = x.device();
+    if is_host(&device) {
+        return learned.cast(x.dtype());
+    }
+    let shape = learned.dims();
+    let values = learned.into_data().convert::<f64>().try_into_vec().expect("converted to f64");
+    constant(values, shape, &device, x.dtype())
 }
 
 /// The run-time parameters of a constraint by name: the inputs of its programs after the fields, in this order.
@@ -69,14 +81,13 @@ impl RuntimeParameters {
                 Source::Drawn { mean, std } => {
                     let hashes = hashes.get_or_insert_with(|| sample_hashes(x));
                     let draw = |&hash: &u64| mean + std * Stream::new(hash, Purpose::Parameters, index as u64).normal();
-                    let data = TensorData::new(hashes.iter().map(draw).collect(), [hashes.len(), 1, 1]);
-                    let device = x.device().without_autodiff();
-                    Some(TensorValue::Tensor(Tensor::from_data(data, (&device, x.dtype()))))
+                    let draws = TensorData::new(hashes.iter().map(draw).collect(), [hashes.len(), 1, 1]);
+                    Some(TensorValue::Tensor(uploaded(draws, &x.device().without_autodiff(), x.dtype())))
                 }
-                Source::Learned(parameter) => {
-                    Some(TensorValue::Tensor(get(parameter).reshape([1, 1, 1]).cast(x.dtype())))
+                Source::Learned(parameter) => Some(TensorValue::Tensor(placed(get(parameter), x).reshape([1, 1, 1]))),
+                Source::LearnedField(parameter, field) => {
+                    Some(TensorValue::Tensor(field.tensor(placed(get(parameter), x), x)))
                 }
-                Source::LearnedField(parameter, field) => Some(TensorValue::Tensor(field.tensor(get(parameter), x))),
                 Source::Computed(_) => None,
             },
             |program, known| program.forward(algebra, known).output().clone(),
@@ -126,16 +137,6 @@ impl RuntimeParameters {
             (value, _) => value,
         };
         values.into_iter().zip(self.0.values()).filter_map(value).collect()
-    }
-
-    /// Moves what is learned to `device`.
-    pub fn move_to(&self, device: &Device) {
-        for parameter in self.0.values().filter_map(Source::learned_part) {
-            let mut parameter = parameter.write().unwrap_or_else(PoisonError::into_inner);
-            let values = parameter.values();
-            let shape = [values.len()];
-            *parameter = Parameter::fixed(values, shape, device);
-        }
     }
 
     /// Visits what is learned.

@@ -2,8 +2,10 @@
 
 use std::f64::consts::{PI, SQRT_2};
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 use softly_pde::grid::{AxisId, Grid};
+
+use crate::tensors::constant;
 
 /// Waves whose amplitude is below this share of the largest are left out.
 const NEGLIGIBLE: f64 = 0.01;
@@ -66,9 +68,8 @@ impl SmoothField {
 
     /// The field of `z`, `[p·q]` → `[1, H, W]`, of the type and on the device of `like`.
     pub fn tensor(&self, z: Tensor<1>, like: &Tensor<4>) -> Tensor<3> {
-        let device = like.device().without_autodiff();
         let constant = |values: &[f64], shape: [usize; 2]| -> Tensor<2> {
-            Tensor::from_data(TensorData::new(values.to_vec(), shape), (&device, like.dtype()))
+            constant(values.to_vec(), shape, &like.device(), like.dtype())
         };
         let [p, q] = self.waves;
         let [h, w] = self.nodes;

@@ -5,12 +5,14 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor};
 use softly_pde::algebra::{Algebra, Binary, Unary};
 use softly_pde::grid::{AxisId, Grid};
 use softly_pde::operator::Operator;
 
+use crate::host::host;
 use crate::nn::linear_map::{AlongAxis, LinearMap, mapped};
+use crate::tensors::constant;
 
 /// A number, or a batch of fields `[N, H, W]` in which sizes of 1 stand for any size.
 // Boxing the handle would cost an allocation per operation to save bytes of a value that lives on the stack.
@@ -26,12 +28,15 @@ pub enum TensorValue {
 /// Constant tensors that a constraint needs again and again: matrices and arrays of its formulas.
 #[derive(Default)]
 pub struct Constants {
-    matrices: Mutex<HashMap<(Operator, Kind, DType), Tensor<3>>>,
+    matrices: Mutex<HashMap<(Operator, Kind, Place), Tensor<3>>>,
     /// Kernels of sparse matrices, `None` for others.
     maps: Mutex<HashMap<(Operator, Kind), Option<Map>>>,
     /// By address; the array is kept alive with its tensor so that the address stays its own.
-    arrays: Mutex<HashMap<(usize, DType), Uploaded>>,
+    arrays: Mutex<HashMap<(usize, Place), Uploaded>>,
 }
+
+/// The type of a constant's numbers, and whether it is on the CPU; a constraint knows one other device.
+type Place = (DType, bool);
 
 /// What is done to an operator's matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -76,14 +81,18 @@ impl<'a> TensorAlgebra<'a> {
         }
     }
 
+    fn place(&self) -> Place {
+        (self.dtype, self.device == host())
+    }
+
     fn constant(&self, values: Vec<f64>, shape: [usize; 3]) -> Tensor<3> {
-        Tensor::from_data(TensorData::new(values, shape), (&self.device, self.dtype))
+        constant(values, shape, &self.device, self.dtype)
     }
 
     /// The matrix as it multiplies `[N, H, W]`: from the left along the rows' axis, from the right (hence transposed) along the
     /// columns'.
     fn matrix(&self, operator: Operator, kind: Kind) -> Tensor<3> {
-        cached(&self.constants.matrices, (operator, kind, self.dtype), || {
+        cached(&self.constants.matrices, (operator, kind, self.place()), || {
             let matrix = operator.matrix(self.grid);
             let from_right = operator.axis == AxisId::Cols;
             let matrix = if kind.transposed == from_right { matrix } else { matrix.transposed() };
@@ -137,7 +146,7 @@ impl Algebra for TensorAlgebra<'_> {
     }
 
     fn array(&self, array: &Arc<[f64]>) -> TensorValue {
-        let key = (array.as_ptr() as usize, self.dtype);
+        let key = (array.as_ptr() as usize, self.place());
         let make = || (array.clone(), self.constant(array.to_vec(), [1, self.grid.rows(), self.grid.cols()]));
         TensorValue::Tensor(cached(&self.constants.arrays, key, make).1)
     }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use burn_flex::FlexTensor;
 
 use crate::denoiser::Denoiser;
+use crate::host::on_host;
 use crate::nn::ops::record;
 use crate::nn::parameter::{Parameters, Visitor};
 
@@ -39,12 +40,7 @@ impl Parameters for External {
 impl Denoiser for External {
     fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
         let call = Call { estimator: self.0.clone(), sigma: sigma.into() };
-        if x.device().without_autodiff() == Device::flex() {
-            return Tensor::from_dispatch(<Dispatch as OutsideCall>::outside(x.into_dispatch(), call));
-        }
-        // Elsewhere the estimate is a constant: only the CPU's graph can call back.
-        let (device, dtype) = (x.device().without_autodiff(), x.dtype());
-        Tensor::from_data(call.estimate(x.into_data()), (&device, dtype))
+        on_host(&x, |x| Tensor::from_dispatch(<Dispatch as OutsideCall>::outside(x.clone().into_dispatch(), call)))
     }
 }
 

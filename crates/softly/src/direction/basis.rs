@@ -16,7 +16,7 @@ use crate::constraint::config::ConstraintConfig;
 use crate::error::Result;
 use crate::nn::linear_map::{AlongBoth, LinearMap, mapped};
 use crate::profile::{self, Part};
-use crate::tensors::to_vec_f64;
+use crate::tensors::{to_vec_f64, uploaded};
 
 /// n functions along an axis of n nodes, chosen by what a field does at the ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -260,9 +260,7 @@ impl Matrices {
             (0..cols * cols).map(move |i| matrix[i % cols * cols + i / cols])
         });
         let right: Vec<f64> = right.collect();
-        let tensor = |values: &[f64], n| {
-            Tensor::from_data(TensorData::new(values.to_vec(), [1, channels, n, n]), (device, dtype))
-        };
+        let tensor = |values: &[f64], n| uploaded(TensorData::new(values.to_vec(), [1, channels, n, n]), device, dtype);
         let tensors = [tensor(&left, rows), tensor(&right, cols)];
         Self { tensors, map: Arc::new(AlongBoth::new([channels, rows, cols], left, right)) }
     }

@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 
 use crate::constraint::SoftConstraint;
 use crate::data::dataset::{BATCH, Dataset};
@@ -28,6 +28,7 @@ use crate::direction::trust::{limited, mean_square};
 use crate::direction::update::{Misfit, Update};
 use crate::direction::{BuildDirection, Direction, Needs, Site};
 use crate::error::{Error, Result};
+use crate::host::{host, on_host, to_host};
 use crate::nn::parameter::{AnyParameter, Parameter, Visitor};
 use crate::random::{Purpose, Stream};
 use crate::statistics::{NodeMoments, log_spaced};
@@ -59,6 +60,8 @@ pub struct KalmanDirection {
     /// The logarithm of the spectrum in the residual's basis of a misfit whose variance is one everywhere, `[levels, E, H, W]`.
     misfit_spectrum: Parameter<4>,
     iterations: usize,
+    /// Where estimates are. What was measured is on the CPU.
+    device: Device,
 }
 
 impl BuildDirection for KalmanDirection {
@@ -74,7 +77,7 @@ impl BuildDirection for KalmanDirection {
         let [c, h, w] = basis.shape();
         let equations: Vec<usize> = (0..site.constraint.parts.len()).collect();
         let e = equations.len();
-        let measured = |rows| Parameter::fixed(vec![0.0; LEVELS * rows * h * w], [LEVELS, rows, h, w], site.device);
+        let measured = |rows| Parameter::fixed(vec![0.0; LEVELS * rows * h * w], [LEVELS, rows, h, w], &host());
         Ok(Self {
             constraint: site.constraint.clone(),
             stack: Stack::new(site.constraint, site.formulas, basis, &equations, |_| true)?,
@@ -83,6 +86,7 @@ impl BuildDirection for KalmanDirection {
             misfit_variance: measured(e),
             misfit_spectrum: measured(e),
             iterations: config.iterations,
+            device: site.device.clone().without_autodiff(),
         })
     }
 }
@@ -110,7 +114,7 @@ impl KalmanDirection {
                 let moments = mean.iter().zip(&variance);
                 sample.iter_mut().zip(moments).for_each(|(x, (mean, variance))| *x = (*x - mean) / variance.sqrt());
             }
-            let standardised = field_batch(batch, shape, &self.errors.get().device());
+            let standardised = field_batch(batch, shape, &host());
             spectrum.add(&to_vec_f64(self.stack.residuals.transform(&standardised).coefficients(standardised)));
         }
         [
@@ -147,9 +151,11 @@ impl KalmanDirection {
 
 impl Direction for KalmanDirection {
     fn correction(&self, base: &Tensor<4>, sigma: &[f64], coefficients: &[Precondition]) -> Tensor<4> {
-        let step = self.step(base, sigma);
-        let mean_square = mean_square(&step);
-        limited(step, mean_square, coefficients)
+        on_host(base, |base| {
+            let step = self.step(base, sigma);
+            let mean_square = mean_square(&step);
+            limited(step, mean_square, coefficients)
+        })
     }
 
     fn first_weight(&self) -> f32 {
@@ -165,8 +171,7 @@ impl Direction for KalmanDirection {
         let len = dataset.sample_len();
         let shape = self.stack.fields.shape();
         let chosen: Vec<usize> = dataset.spread(SAMPLES).collect();
-        let device = self.errors.get().device();
-        let clean = dataset.clean(&chosen, units, &device)?;
+        let clean = dataset.clean(&chosen, units, &host())?;
         let (mut errors, mut misfits) = (Vec::new(), Vec::new());
         for (level, sigma) in log_spaced(FIRST, LAST, LEVELS).into_iter().enumerate() {
             let estimate = |(indices, clean): (&[usize], &Tensor<4>)| {
@@ -175,7 +180,9 @@ impl Direction for KalmanDirection {
                     base.noise().draw(&mut stream, len)
                 });
                 let noisy = to_vec_f64(clean.clone()).iter().zip(noise).map(|(x, z)| x + sigma * z).collect();
-                base.denoise(field_batch(noisy, shape, &device), &vec![sigma; indices.len()]).without_autodiff()
+                let noisy = field_batch(noisy, shape, &self.device);
+                let estimate = base.denoise(noisy, &vec![sigma; indices.len()]).without_autodiff();
+                to_host(estimate)
             };
             let estimates: Vec<Tensor<4>> = chosen.chunks(BATCH).zip(&clean).map(estimate).collect();
             let mut energy = NodeMoments::new(len);

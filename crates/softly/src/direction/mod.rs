@@ -26,7 +26,7 @@ pub mod spectral;
 mod stack;
 mod symbol;
 mod system_solve;
-mod trust;
+pub(crate) mod trust;
 mod update;
 
 use std::collections::BTreeMap;

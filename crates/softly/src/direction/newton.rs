@@ -13,6 +13,7 @@ use crate::direction::system_solve::SystemSolve;
 use crate::direction::trust::{limited, mean_square};
 use crate::direction::{BuildDirection, Direction, Needs, Site};
 use crate::error::{Error, Result};
+use crate::host::on_host;
 
 /// Steps of a projection: one solves a linear equation to the accuracy of its iterations, the second squares that.
 const PROJECTION: usize = 2;
@@ -63,11 +64,11 @@ impl NewtonDirection {
                 let mean_square = mean_square(&step);
                 solve.in_its_channel(limit(step, mean_square))
             }
-            Solve::System(solve) => {
+            Solve::System(solve) => on_host(base, |base| {
                 let step = solve.step(base, &self.floors);
                 let mean_square = mean_square(&step) * (c as f64 / solve.unknowns as f64);
                 limit(step, mean_square)
-            }
+            }),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The strengths (`variance`, `probe`) are for preconditioners: a wrong one costs iterations, never the answer.
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::{Axis, AxisId, Grid};
 use softly_pde::region::Region;
@@ -15,7 +15,7 @@ use crate::direction::equation::{Role, roles};
 use crate::direction::krylov::sum;
 use crate::direction::symbol::{AxisSymbol, Energy, short_wave};
 use crate::error::Result;
-use crate::tensors::per_node;
+use crate::tensors::{constant, per_node};
 
 /// E equations of a constraint with their fields.
 pub(crate) struct Stack {
@@ -106,8 +106,7 @@ impl Stack {
     /// The mean over the nodes where an equation counts of `x` `[N, E, H, W]`, zero elsewhere, `[N, E, 1, 1]`.
     pub fn mean(&self, x: Tensor<4>) -> Tensor<4> {
         let counts = self.equations.iter().map(|equation| 1.0 / equation.count()).collect::<Vec<_>>();
-        let options = (&x.device().without_autodiff(), x.dtype());
-        let counts = Tensor::from_data(TensorData::new(counts, [1, self.equations.len(), 1, 1]), options);
+        let counts = constant(counts, [1, self.equations.len(), 1, 1], &x.device(), x.dtype());
         x.sum_dim(3).sum_dim(2) * counts
     }
 
@@ -226,8 +225,7 @@ impl Term {
         let Some([rows, cols]) = &self.overlaps else { return variance };
         let [_, _, h, w] = variance.dims();
         let matrix = |values: &[f64], n: usize| -> Tensor<4> {
-            let options = (&variance.device().without_autodiff(), variance.dtype());
-            Tensor::from_data(TensorData::new(values.to_vec(), [1, 1, n, n]), options)
+            constant(values.to_vec(), [1, 1, n, n], &variance.device(), variance.dtype())
         };
         let (rows, cols) = (matrix(rows, h), matrix(cols, w).swap_dims(2, 3));
         rows.matmul(variance).matmul(cols)
@@ -254,9 +252,9 @@ fn residual_families(region: &Region, leading: Option<[Family; 2]>, grid: &Grid)
 
 /// Eigenvalues along rows and columns as tensors `[1, 1, H, 1]` and `[1, 1, 1, W]`.
 fn along_axes([rows, cols]: &[Vec<f64>; 2], like: &Tensor<4>) -> [Tensor<4>; 2] {
-    let options = (&like.device().without_autodiff(), like.dtype());
+    let (device, dtype) = (like.device(), like.dtype());
     [
-        Tensor::from_data(TensorData::new(rows.clone(), [1, 1, rows.len(), 1]), options),
-        Tensor::from_data(TensorData::new(cols.clone(), [1, 1, 1, cols.len()]), options),
+        constant(rows.clone(), [1, 1, rows.len(), 1], &device, dtype),
+        constant(cols.clone(), [1, 1, 1, cols.len()], &device, dtype),
     ]
 }

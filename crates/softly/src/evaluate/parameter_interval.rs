@@ -20,6 +20,7 @@ use softly_pde::normal_equations::NormalEquations;
 
 use crate::error::Result;
 use crate::evaluate::held_out::HeldOut;
+use crate::host::host;
 use crate::job::{Job, NOTHING_WRITTEN};
 use crate::model::Model;
 use crate::soft::parameter_fit::ParameterFit;
@@ -87,7 +88,7 @@ pub fn parameter_intervals(model: &Model, data: HeldOut<'_>, job: &Job<'_>) -> R
     let samples: Vec<usize> = (0..data.count()).collect();
     let batch = |indices: &[usize]| {
         let values = indices.iter().flat_map(|&i| data.sample(i)).collect();
-        field_batch(values, data.shape, &job.device.clone().without_autodiff())
+        field_batch(values, data.shape, &host())
     };
     let clean: Vec<_> = samples.chunks(BATCH).map(batch).collect();
     let intervals = intervals_of(&ParameterFit::new(constraint, &clean));

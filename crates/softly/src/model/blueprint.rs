@@ -204,9 +204,6 @@ impl Blueprint {
     pub fn build_on(&self, outside: Option<&Arc<dyn Estimator>>, device: &Device) -> Result<Model> {
         let (shape, sigma_data) = (self.data.shape(), self.sigma_data());
         let constraint = self.constraint()?.map(Arc::new);
-        if let Some(constraint) = &constraint {
-            constraint.move_to(device);
-        }
         let base = match outside {
             Some(estimator) => Box::new(External(estimator.clone())),
             None => self.base(device)?,

@@ -1,10 +1,11 @@
 //! Layers that magnitude-preserving networks share: features of the noise level, weights, gains, the log-variance.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor};
 
 use crate::nn::mp_ops as mp;
 use crate::nn::parameter::{Parameter, Parameters, Visitor};
 use crate::random::Stream;
+use crate::tensors::constant;
 
 /// Features of the noise level for the log-variance.
 const LOG_VARIANCE_FEATURES: usize = 128;
@@ -28,9 +29,8 @@ impl Fourier {
 
     /// One number per sample → `[N, features]`.
     pub fn forward(&self, noise: &[f64]) -> Tensor<2> {
-        let values: Vec<f32> = noise.iter().map(|&c| c as f32).collect();
         let freqs = self.freqs.get();
-        let noise: Tensor<2> = Tensor::from_data(TensorData::new(values, [noise.len(), 1]), &freqs.device());
+        let noise: Tensor<2> = constant(noise.to_vec(), [noise.len(), 1], &freqs.device(), DType::F32);
         (noise * freqs.unsqueeze::<2>() + self.phases.get().unsqueeze::<2>()).cos() * std::f64::consts::SQRT_2
     }
 }

@@ -1,6 +1,6 @@
 //! Small networks for points: the toy study's backbone, PIDM's original one, and the two-layer network behind gamma.
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,22 +11,25 @@ use crate::nn::backbone::{Backbone, BuildBackbone, FieldShape, Footprint};
 use crate::nn::ops;
 use crate::nn::parameter::{Parameter, Parameters, Visitor};
 use crate::random::Stream;
+use crate::tensors::constant;
 
 /// Numbers in the embedding of a noise level.
 pub const EMBEDDING: usize = 8;
 
 /// Fourier features of a noise input c: √2·[cos(ω c), sin(ω c)] with ω = π·{¼, ½, 1, 2}; `[N, 8]`.
 pub fn noise_embedding(noise: &[f64], device: &Device) -> Tensor<2> {
-    let features = |c: f64| -> [f32; EMBEDDING] {
+    constant(noise_features(noise), [noise.len(), EMBEDDING], device, DType::F32)
+}
+
+/// The numbers of [`noise_embedding`].
+pub(crate) fn noise_features(noise: &[f64]) -> Vec<f64> {
+    let features = |c: f64| -> [f64; EMBEDDING] {
         let waves = [0.25, 0.5, 1.0, 2.0].map(|w| std::f64::consts::PI * w * c);
-        std::array::from_fn(|i| {
-            (std::f64::consts::SQRT_2 * if i < 4 { waves[i].cos() } else { waves[i - 4].sin() }) as f32
-        })
+        std::array::from_fn(|i| std::f64::consts::SQRT_2 * if i < 4 { waves[i].cos() } else { waves[i - 4].sin() })
     };
     // A sampler has the same noise level in the whole batch.
     let runs = noise.chunk_by(|a, b| a == b);
-    let values: Vec<f32> = runs.flat_map(|run| std::iter::repeat_n(features(run[0]), run.len())).flatten().collect();
-    Tensor::from_data(TensorData::new(values, [noise.len(), EMBEDDING]), &device.clone().without_autodiff())
+    runs.flat_map(|run| std::iter::repeat_n(features(run[0]), run.len())).flatten().collect()
 }
 
 /// y = x Wᵀ + b, with W `[outputs, inputs]` as in PyTorch.
@@ -244,9 +247,8 @@ impl Parameters for LevelMlp {
 impl Backbone for LevelMlp {
     fn forward(&self, x: Tensor<4>, noise: &[f64]) -> Tensor<4> {
         let dims = x.dims();
-        let levels: Vec<i64> = noise.iter().map(|&level| level as i64).collect();
-        let device = x.device().without_autodiff();
-        let levels = Tensor::<1, Int>::from_data(TensorData::new(levels, [dims[0]]), &device);
+        let levels = noise.iter().map(|level| level.trunc()).collect();
+        let levels = constant::<1>(levels, [dims[0]], &x.device(), DType::F32).int();
         let flat = x.reshape([dims[0], dims[1] * dims[2] * dims[3]]);
         let layer = |x: Tensor<2>, layer: &Linear, table: &Parameter<2>| {
             let factor = table.get().select(0, levels.clone());

@@ -1,7 +1,7 @@
 //! The magnitude-preserving operations of the EDM2 network on tensors.
 //!
 //! On the CPU each is one operation of the autodiff graph with kernels for both passes; elsewhere, and inside
-//! [`composed`](crate::nn::ops::composed), it is composed of ordinary tensor operations. A backward pass computes
+//! [`composed`](crate::host::composed), it is composed of ordinary tensor operations. A backward pass computes
 //! activations and normalised weights again rather than keeping them: memory is what limits the batch.
 
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;

@@ -11,7 +11,7 @@
 //! resolves. No weight belongs to a grid, so the network is one map of functions at any resolution. Sums ⊕ and weights
 //! preserve magnitudes as in [`crate::nn::unet`].
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use softly_pde::grid::{Axis, Placement};
@@ -24,6 +24,7 @@ use crate::nn::mp_ops as mp;
 use crate::nn::ops;
 use crate::nn::parameter::{Parameter, Parameters, Visitor};
 use crate::random::Stream;
+use crate::tensors::uploaded;
 
 /// Weight of the branch of a block in its sum.
 const BRANCH: f64 = 0.3;
@@ -99,8 +100,8 @@ impl Basis {
         let analysis = (0..modes * n).map(|k| (weights[k % n] * value(k % n, k / n)) as f32).collect::<Vec<_>>();
         let device = device.clone().without_autodiff();
         Self {
-            synthesis: Tensor::from_data(TensorData::new(synthesis, [n, modes]), &device),
-            analysis: Tensor::from_data(TensorData::new(analysis, [modes, n]), &device),
+            synthesis: uploaded(TensorData::new(synthesis, [n, modes]), &device, DType::F32),
+            analysis: uploaded(TensorData::new(analysis, [modes, n]), &device, DType::F32),
         }
     }
 
@@ -247,7 +248,8 @@ fn places(rows: &Axis, cols: &Axis, device: &Device) -> Tensor<4> {
         let across = (0..h * w).map(|node| wave(cols.periodic, p, cols.coordinate(node % w)) as f32);
         values.extend(down.chain(across));
     }
-    Tensor::from_data(TensorData::new(values, [1, 1 + 2 * PLACES, h, w]), &device.clone().without_autodiff())
+    let values = TensorData::new(values, [1, 1 + 2 * PLACES, h, w]);
+    uploaded(values, &device.clone().without_autodiff(), DType::F32)
 }
 
 impl Parameters for Operator {

@@ -1,10 +1,9 @@
 //! Fused layers: hand-written CPU kernels with hand-written gradients under Burn's tensors.
 //!
 //! On the CPU back end each function here is one operation of the autodiff graph; on any other device, and inside
-//! [`composed`], it is composed of ordinary tensor operations, so the same model runs everywhere. One module binds, the
+//! [`composed`](crate::host::composed), it is composed of ordinary tensor operations, so the same model runs everywhere. One module binds, the
 //! networks read like the paper.
 
-use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,11 +13,13 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
-use burn::tensor::{Device, Tensor, TensorData, activation};
+use burn::tensor::{Tensor, TensorData, activation};
 use burn_flex::FlexTensor;
 use softly_kernels::activation::{silu_modulate, silu_modulate_grad, softplus_scaled, softplus_scaled_grad};
 use softly_kernels::matmul::{MatmulShape, matmul, matmul_nt, matmul_tn};
 use softly_kernels::shape::Planes;
+
+use crate::host::is_host;
 
 /// y = x Wᵀ + b: `x [N, I]`, `weight [O, I]`, `bias [O]` → `[N, O]`.
 pub fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
@@ -82,22 +83,9 @@ pub fn linear_softplus(x: Tensor<2>, weight: Tensor<2>, bias: Tensor<1>, factor:
     activation::softplus((x.matmul(weight.transpose()) + bias.unsqueeze()) * factor, 1.0)
 }
 
-thread_local! {
-    static COMPOSED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs `work` with every operation on this thread composed of ordinary tensor operations, as on devices without kernels of
-/// ours.
-pub fn composed<T>(work: impl FnOnce() -> T) -> T {
-    let before = COMPOSED.replace(true);
-    let result = work();
-    COMPOSED.set(before);
-    result
-}
-
 /// Whether an operation on `x` is one of our kernels.
 pub(crate) fn fused<const D: usize>(x: &Tensor<D>) -> bool {
-    x.device().without_autodiff() == Device::flex() && !COMPOSED.get()
+    is_host(&x.device())
 }
 
 /// The fused operations as a back end sees them.
@@ -397,7 +385,10 @@ impl Modulation {
 
 #[cfg(test)]
 mod tests {
+    use burn::tensor::Device;
+
     use super::*;
+    use crate::host::composed;
     use crate::random::{Purpose, Stream};
     use crate::tensors::to_vec_f64;
 

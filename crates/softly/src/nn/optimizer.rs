@@ -3,15 +3,17 @@
 //! The optimiser lives on the host and holds the master copy of the weights: one implementation for every device,
 //! and its bytes are the checkpoint.
 
-use burn::tensor::Gradients;
+use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use softly_kernels::adam::{self as kernels, AdamStep};
 use softly_kernels::norm::normalize_rows;
 
+use crate::host::is_host;
 use crate::nn::parameter::Parameters;
 use crate::ranks::Ranks;
+use crate::tensors::{downloaded_together, uploaded};
 
 /// How the learning rate changes over the run. `step` counts from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -217,14 +219,27 @@ impl Optimizer {
         StepReport { gradient_norm, replaced }
     }
 
-    /// Gives a model the weights that change.
+    /// Gives a model the weights that change, in one transfer if it is not on the CPU.
     pub fn write_into(&self, model: &mut dyn Parameters) {
         let mut slots = self.slots.iter();
+        let mut sent: Option<Tensor<1>> = None;
+        let mut first = 0;
         model.visit("", &mut |_, parameter| {
-            if let Some(slot) = slots.next().filter(|slot| slot.trainable) {
-                parameter.set(slot.value.clone());
+            let Some(slot) = slots.next().filter(|slot| slot.trainable) else { return };
+            let device = parameter.device().without_autodiff();
+            if is_host(&device) {
+                return parameter.set(slot.value.clone());
             }
+            parameter.set_part(sent.get_or_insert_with(|| self.all_that_change(&device)), first);
+            first += slot.value.len();
         });
+    }
+
+    /// The values of all slots that change, one after the other.
+    fn all_that_change(&self, device: &Device) -> Tensor<1> {
+        let all: Vec<f32> = self.slots.iter().filter(|slot| slot.trainable).flat_map(|s| s.value.clone()).collect();
+        let count = all.len();
+        uploaded(TensorData::new(all, [count]), device, DType::F32)
     }
 }
 
@@ -234,9 +249,21 @@ pub struct GradientList(Vec<Option<Vec<f32>>>);
 impl GradientList {
     /// The gradients of `model` in `gradients`.
     pub fn of(model: &mut dyn Parameters, gradients: &mut Gradients) -> Self {
-        let mut all = Vec::new();
-        model.visit("", &mut |_, parameter| all.push(parameter.take_gradient(gradients)));
-        Self(all)
+        Self::beside(Vec::new(), model, gradients).1
+    }
+
+    /// The same with a few `numbers` of the same device, all in one transfer.
+    pub fn beside(numbers: Vec<Tensor<1>>, model: &mut dyn Parameters, gradients: &mut Gradients) -> (Vec<f64>, Self) {
+        let (mut all, mut present) = (numbers, Vec::new());
+        let count = all.len();
+        model.visit("", &mut |_, parameter| {
+            let gradient = parameter.take_flat_gradient(gradients);
+            present.push(gradient.is_some());
+            all.extend(gradient);
+        });
+        let mut values = downloaded_together(all).into_iter();
+        let numbers = values.by_ref().take(count).flatten().map(f64::from).collect();
+        (numbers, Self(present.into_iter().map(|present| if present { values.next() } else { None }).collect()))
     }
 
     /// The gradients of a loss so many times as large.

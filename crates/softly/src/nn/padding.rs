@@ -1,6 +1,8 @@
 //! Fields of any size for networks that halve their grid: more nodes around a field, and their removal.
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor};
+
+use crate::tensors::constant;
 
 /// How fields `[N, C, H, W]` are extended to sides that are multiples of a step.
 ///
@@ -47,8 +49,8 @@ impl AxisPadding {
         if self.sources.is_empty() {
             return x;
         }
-        let sources = TensorData::new(self.sources.clone(), [self.sources.len()]);
-        x.select(dim, Tensor::<1, Int>::from_data(sources, device))
+        let sources = self.sources.iter().map(|&source| source as f64).collect();
+        x.select(dim, constant::<1>(sources, [self.sources.len()], device, DType::F32).int())
     }
 
     fn crop(&self, x: Tensor<4>, dim: usize) -> Tensor<4> {
@@ -83,6 +85,8 @@ impl Padding {
 
 #[cfg(test)]
 mod tests {
+    use burn::tensor::TensorData;
+
     use super::*;
     use crate::tensors::to_vec_f64;
 

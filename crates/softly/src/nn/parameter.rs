@@ -1,8 +1,8 @@
 //! Learned tensors with names, reachable one by one: for the optimiser, for averages and for files.
 
-use burn::tensor::{Device, Gradients, Tensor, TensorData};
+use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 
-use crate::tensors::to_vec_f32;
+use crate::tensors::{to_vec_f32, uploaded};
 
 /// One learned tensor, or one that is only stored.
 #[derive(Debug, Clone)]
@@ -16,14 +16,14 @@ pub struct Parameter<const D: usize> {
 impl<const D: usize> Parameter<D> {
     /// A parameter with the given row-major values. Gradients are tracked when the device does so.
     pub fn new(values: Vec<f32>, shape: [usize; D], device: &Device) -> Self {
-        let tensor = Tensor::from_data(TensorData::new(values, shape), device);
+        let tensor = uploaded(TensorData::new(values, shape), device, DType::F32);
         let tensor = if device.is_autodiff() { tensor.require_grad() } else { tensor };
         Self { tensor, trainable: true, unit_rows: false, rate: 1.0 }
     }
 
     /// Values that belong to the model and its files but are not learned.
     pub fn fixed(values: Vec<f32>, shape: [usize; D], device: &Device) -> Self {
-        let tensor = Tensor::from_data(TensorData::new(values, shape), &device.clone().without_autodiff());
+        let tensor = uploaded(TensorData::new(values, shape), &device.clone().without_autodiff(), DType::F32);
         Self { tensor, trainable: false, unit_rows: false, rate: 1.0 }
     }
 
@@ -59,8 +59,16 @@ pub trait AnyParameter {
     fn rate(&self) -> f64;
     /// Changes its learning rate.
     fn set_rate(&mut self, rate: f64);
-    /// Takes the parameter's gradient out of `gradients`; `None` if the loss does not depend on it.
-    fn take_gradient(&self, gradients: &mut Gradients) -> Option<Vec<f32>>;
+    /// Where the values are.
+    fn device(&self) -> Device;
+    /// Replaces the values by those of `all` from `first` on, which are on the parameter's device.
+    fn set_part(&mut self, all: &Tensor<1>, first: usize);
+    /// Takes the parameter's gradient, flat, out of `gradients`; `None` if the loss does not depend on it.
+    fn take_flat_gradient(&self, gradients: &mut Gradients) -> Option<Tensor<1>>;
+    /// The same as numbers.
+    fn take_gradient(&self, gradients: &mut Gradients) -> Option<Vec<f32>> {
+        self.take_flat_gradient(gradients).map(to_vec_f32)
+    }
 }
 
 impl<const D: usize> AnyParameter for Parameter<D> {
@@ -102,8 +110,19 @@ impl<const D: usize> AnyParameter for Parameter<D> {
         self.rate = rate;
     }
 
-    fn take_gradient(&self, gradients: &mut Gradients) -> Option<Vec<f32>> {
-        if self.trainable { self.tensor.grad_remove(gradients).map(to_vec_f32) } else { None }
+    fn device(&self) -> Device {
+        self.tensor.device()
+    }
+
+    fn set_part(&mut self, all: &Tensor<1>, first: usize) {
+        let shape = self.tensor.dims();
+        let part = all.clone().narrow(0, first, shape.iter().product()).reshape(shape);
+        self.tensor = if self.tracked() { part.autodiff().require_grad() } else { part };
+    }
+
+    fn take_flat_gradient(&self, gradients: &mut Gradients) -> Option<Tensor<1>> {
+        let gradient = if self.trainable { self.tensor.grad_remove(gradients) } else { None };
+        gradient.map(|gradient| gradient.reshape([self.tensor.dims().iter().product::<usize>()]))
     }
 }
 

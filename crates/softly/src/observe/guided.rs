@@ -1,11 +1,12 @@
 //! Heun's steps with a push: after each step x ← x − ∇ₓ loss(D), through the network.
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 
 use crate::checks::within;
 use crate::error::Result;
 use crate::observe::conditioning::{Condition, Given};
 use crate::sampler::{Observer, Sampler};
+use crate::tensors::constant;
 
 /// Where a sampler is.
 #[derive(Debug, Clone, Copy)]
@@ -115,9 +116,9 @@ pub(crate) fn squares(given: Given<'_>, estimate: &Tensor<4>) -> Vec<(Tensor<1>,
     let [n, _] = misfit.dims();
     let owners: Vec<usize> = given.observations.places().map(|(quantity, _)| quantity).collect();
     let of = |quantity: usize| {
-        let own: Vec<i64> = (0..owners.len()).filter(|&k| owners[k] == quantity).map(|k| k as i64).collect();
+        let own: Vec<f64> = (0..owners.len()).filter(|&k| owners[k] == quantity).map(|k| k as f64).collect();
         let count = own.len();
-        let own = Tensor::from_data(TensorData::new(own, [count]), &misfit.device().without_autodiff());
+        let own = constant::<1>(own, [count], &misfit.device(), misfit.dtype()).int();
         let chosen = misfit.clone().select(1, own);
         ((chosen.clone() * chosen).sum_dim(1).reshape([n]), count)
     };

@@ -5,7 +5,7 @@
 //! (1/σd² + 1/σ²)⁻¹, and needs no gradients. MMPS's system is not symmetric for a network and is solved by generalised conjugate residuals (as
 //! GMRES), JFPS's by conjugate gradients, both by so many iterations; the published default is 1.
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ use crate::noise::Noise;
 use crate::observe::conditioning::{Condition, Given, Needs};
 use crate::observe::observations::Observations;
 use crate::sampler::{Observer, Sampler, Target};
-use crate::tensors::per_sample;
+use crate::tensors::{constant, per_sample};
 
 /// Moment matching posterior sampling: the covariance is the denoiser's own Jacobian.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -141,7 +141,7 @@ impl Denoiser for MomentMatched<'_> {
         };
         let row = |values: Vec<f64>| -> Tensor<2> {
             let shape = [1, values.len()];
-            Tensor::from_data(TensorData::new(values, shape), (&at.device(), at.dtype()))
+            constant(values, shape, &at.device(), at.dtype())
         };
         let (sds, scales) = (self.observations.sds(), self.observations.scales());
         let noise: Vec<f64> = sds.iter().zip(&scales).map(|(sd, scale)| (sd / scale).powi(2)).collect();

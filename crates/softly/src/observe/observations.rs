@@ -3,7 +3,7 @@
 //! H first turns fields into *quantities*, each a formula on the grid (a field by itself is the simplest formula), then takes
 //! weighted sums over nodes. The formulas are those of constraints: products with H' and its transpose come with them.
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use softly_pde::grid::Grid;
 use softly_pde::region::Region;
 
@@ -16,7 +16,7 @@ use crate::observe::noise::{Level, Noise};
 use crate::observe::place::nodes;
 use crate::observe::reading::Reading;
 use crate::random::{Purpose, Stream};
-use crate::tensors::{field_batch, to_vec_f64};
+use crate::tensors::{self, field_batch, to_vec_f64};
 use crate::units::Units;
 
 /// The data that measurements are of.
@@ -202,17 +202,16 @@ impl Observations {
         let [n, q, h, w] = quantities.dims();
         let longest = self.sensors.iter().map(|s| s.nodes.len()).max().unwrap_or(1);
         let m = self.sensors.len();
-        let (mut places, mut weights) = (vec![0i64; m * longest], vec![0.0; m * longest]);
+        let (mut places, mut weights) = (vec![0.0; m * longest], vec![0.0; m * longest]);
         for (k, sensor) in self.sensors.iter().enumerate() {
             for (i, (node, weight)) in sensor.nodes.iter().enumerate() {
-                places[k * longest + i] = (sensor.quantity * h * w + node) as i64;
+                places[k * longest + i] = (sensor.quantity * h * w + node) as f64;
                 weights[k * longest + i] = *weight;
             }
         }
-        let device = quantities.device().without_autodiff();
-        let places: Tensor<1, Int> = Tensor::from_data(TensorData::new(places, [m * longest]), &device);
-        let weights: Tensor<3> =
-            Tensor::from_data(TensorData::new(weights, [1, m, longest]), (&device, quantities.dtype()));
+        let (device, dtype) = (quantities.device(), quantities.dtype());
+        let places = tensors::constant::<1>(places, [m * longest], &device, dtype).int();
+        let weights: Tensor<3> = tensors::constant(weights, [1, m, longest], &device, dtype);
         let chosen = quantities.reshape([n, q * h * w]).select(1, places).reshape([n, m, longest]);
         (chosen * weights).sum_dim(2).reshape([n, m])
     }
@@ -221,7 +220,7 @@ impl Observations {
 /// Numbers `[M]` as a row `[1, M]` like `like`.
 fn constant(values: Vec<f64>, like: &Tensor<2>) -> Tensor<2> {
     let shape = [1, values.len()];
-    Tensor::from_data(TensorData::new(values, shape), (&like.device().without_autodiff(), like.dtype()))
+    tensors::constant(values, shape, &like.device(), like.dtype())
 }
 
 /// H' at given fields.

@@ -1,12 +1,13 @@
 //! The Gauss–Newton step onto sensors and equation: u − Jᵀ(JJᵀ + 1e-6)⁻¹ h(u), with the misfits h and their derivatives J.
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 
 use crate::constraint::SoftConstraint;
 use crate::constraint::linearised::LinearisedSystem;
 use crate::direction::krylov::conjugate_gradients;
 use crate::observe::conditioning::Given;
 use crate::observe::observations::Observations;
+use crate::tensors::constant;
 
 /// What keeps J Jᵀ away from zero.
 const RIDGE: f64 = 1e-6;
@@ -36,7 +37,7 @@ impl<'a> Projection<'a> {
         let system = self.equation.map(|c| c.linearised_system(0..c.equations(), &x, |_| {}));
         let scales = self.observations.scales();
         let m = scales.len();
-        let scales: Tensor<2> = Tensor::from_data(TensorData::new(scales, [1, m]), (&x.device(), x.dtype()));
+        let scales: Tensor<2> = constant(scales, [1, m], &x.device(), x.dtype());
         let e = self.equation.map_or(0, SoftConstraint::equations);
         let joined = |sensors: Tensor<2>, residual: Option<Tensor<4>>| match residual {
             Some(residual) => Tensor::cat(vec![sensors, residual.reshape([n, e * rows * cols])], 1),

@@ -13,7 +13,7 @@ use crate::constraint::linearised::LinearisedSystem;
 use crate::observe::errors::ErrorsAt;
 use crate::observe::observations::{LinearisedObservations, Observations};
 use crate::observe::sensors::Sensors;
-use crate::tensors::{field_batch, to_vec_f64};
+use crate::tensors::{field_batch, to_vec_f64, uploaded};
 
 /// Most iterations, and the share of a row's noise that may stay of it.
 const ITERATIONS: usize = 60;
@@ -199,7 +199,7 @@ impl<'a> Rows<'a> {
         let scaled: Vec<f64> = w.iter().zip(&self.noise).map(|(w, sd)| w / sd).collect();
         let (sensors, equation) = scaled.split_at(self.sensors.rest.len());
         let sensors = TensorData::new(sensors.to_vec(), [1, sensors.len()]);
-        let gathered = self.own.transposed(&Tensor::from_data(sensors, (&like.device(), like.dtype())));
+        let gathered = self.own.transposed(&uploaded(sensors, &like.device(), like.dtype()));
         match &self.equation {
             Some(Equation { system, .. }) => {
                 let shape = [system.equations.len(), self.shape[1], self.shape[2]];

@@ -10,7 +10,7 @@ use softly_pde::gaussian::Covariance;
 
 use crate::observe::errors::ErrorsAt;
 use crate::observe::observations::{LinearisedObservations, Observations};
-use crate::tensors::{field_batch, to_vec_f64};
+use crate::tensors::{field_batch, to_vec_f64, uploaded};
 
 /// Sensors whose waves are held at a time.
 const PART: usize = 64;
@@ -59,7 +59,7 @@ impl Sensors {
                 }
             }
             let gain = TensorData::new(self.covariance.solve(&spread), [m, len]);
-            Tensor::from_data(gain, (&estimate.device(), self.errors.rest.dtype()))
+            uploaded(gain, &estimate.device(), self.errors.rest.dtype())
         };
         self.gain.get_or_init(make).clone()
     }
@@ -76,6 +76,6 @@ fn waves_of(
     let mut own = vec![0.0; count * m];
     part.enumerate().for_each(|(row, i)| own[row * m + i] = 1.0 / sds[i]);
     let like = &errors.rest;
-    let own = Tensor::from_data(TensorData::new(own, [count, m]), (&like.device(), like.dtype()));
+    let own = uploaded(TensorData::new(own, [count, m]), &like.device(), like.dtype());
     errors.spread(errors.gathered(linearised.transposed(&own)))
 }

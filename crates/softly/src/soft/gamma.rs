@@ -1,6 +1,6 @@
 //! The learned weights γ(x, σ) on the directions of a soft constraint.
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor};
 
 use crate::direction::Direction;
 use crate::direction::config::{GammaInput, GammaOutput, ScdConfig};
@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::nn::mlp::{EMBEDDING, TwoLayer, noise_embedding};
 use crate::nn::parameter::{Parameters, Visitor};
 use crate::random::Stream;
+use crate::tensors::constant;
 
 /// γ: a two-layer network of the inputs that [`GammaInput`] names and of the noise level, or constants. A network starts at
 /// [`Direction::first_weight`].
@@ -67,7 +68,7 @@ impl Gamma {
             Weights::Constant(values) => {
                 let all: Vec<f64> = noise.iter().flat_map(|_| values.clone()).collect();
                 let shape = [noise.len(), values.len()];
-                Tensor::from_data(TensorData::new(all, shape), (&inputs.device().without_autodiff(), DType::F32))
+                constant(all, shape, &inputs.device(), DType::F32)
             }
             Weights::Learned(network) => {
                 let embedding = noise_embedding(noise, &inputs.device());

@@ -9,7 +9,7 @@ pub mod parameter_fit;
 
 use std::sync::Arc;
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 
 use crate::constraint::SoftConstraint;
 use crate::data::dataset::Dataset;
@@ -27,7 +27,7 @@ use crate::noise::Noise;
 use crate::profile::{self, Part};
 use crate::sampler::Projection;
 use crate::soft::gamma::Gamma;
-use crate::tensors::per_sample;
+use crate::tensors::{constant, per_sample};
 use crate::units::Units;
 
 /// Any denoiser D₀ with a soft constraint on top.
@@ -133,16 +133,13 @@ impl SoftlyConstrained {
         if factor.iter().all(|&f| f == 1.0) {
             return gamma;
         }
-        let options = (&gamma.device().without_autodiff(), gamma.dtype());
-        gamma * Tensor::from_data(TensorData::new(factor, [n, 1]), options)
+        gamma.clone() * constant(factor, [n, 1], &gamma.device(), gamma.dtype())
     }
 
     /// ln σ/4, ln rms R(D₀) and ln rms R(D₀) − ln σ of all E equations, `[N, 1 + 2E]`.
     fn features(&self, base: &Tensor<4>, sigma: &[f64], noise: &[f64]) -> Tensor<2> {
         let n = sigma.len();
-        let column = |values: Vec<f64>| -> Tensor<2> {
-            Tensor::from_data(TensorData::new(values, [n, 1]), (&base.device().without_autodiff(), base.dtype()))
-        };
+        let column = |values: Vec<f64>| -> Tensor<2> { constant(values, [n, 1], &base.device(), base.dtype()) };
         let residual = self.constraint.rms(base).log();
         let relative = residual.clone() - column(sigma.iter().map(|s| s.ln()).collect());
         Tensor::cat(vec![column(noise.to_vec()), residual, relative], 1)

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use softly_pde::algebra::Value;
@@ -20,9 +20,12 @@ use crate::config::{Config, Recompute};
 use crate::data::dataset::Dataset;
 use crate::data::split::Split;
 use crate::denoiser::Denoiser;
+use crate::denoiser::edm::Precondition;
 use crate::denoiser::external::Estimator;
 use crate::direction::compliance::Compliance;
+use crate::direction::trust::inverse_square_limit;
 use crate::error::{Error, Result};
+use crate::host::to_host;
 use crate::job::Job;
 use crate::memory;
 use crate::model::Model;
@@ -30,6 +33,7 @@ use crate::model::blueprint::Blueprint;
 use crate::model::run_folder::{Metrics, RunInfo, chained};
 use crate::model::snapshot::Snapshot;
 use crate::nn::lanes::side_by_side;
+use crate::nn::mlp::noise_features;
 use crate::nn::optimizer::{GradientList, Optimizer, Slot};
 use crate::nn::parameter::Parameters;
 use crate::nn::recompute::recomputing;
@@ -38,6 +42,7 @@ use crate::profile::{self, Part};
 use crate::random::{Purpose, Stream};
 use crate::ranks::Ranks;
 use crate::soft::parameter_fit::{ParameterFit, denoised};
+use crate::tensors::sent_along;
 
 /// Running sums behind the next line of `metrics.jsonl`; part of a checkpoint, so that resuming is exact.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -123,23 +128,31 @@ impl<'a> Share<'a> {
 
     /// The share's part of the batch's loss, and its gradients.
     fn gradients(self, model: &mut Model, how: &How<'_>, device: &Device) -> (Numbers, GradientList) {
-        let [c, h, w] = self.shape;
-        let field = |values: &[f32]| -> Tensor<4> {
-            Tensor::from_data(TensorData::new(values.to_vec(), [self.sigma.len(), c, h, w]), device)
-        };
-        let batch = Batch::of_noisy(field(self.clean), how.data_noise, field(self.noise), self.sigma);
+        let ([c, h, w], n) = (self.shape, self.sigma.len());
+        let both = [self.clean, self.noise].concat();
+        let columns = columns(self.sigma, model.sigma_data, how.objective);
+        sent_along(both, [2 * n, c, h, w], columns, device, |both| {
+            let [clean, noise] = [0, n].map(|first| both.clone().narrow(0, first, n));
+            let batch = Batch::of_noisy(clean, how.data_noise, noise, self.sigma);
+            self.differentiated(&batch, model, how)
+        })
+    }
+
+    /// The share's part of the loss of a `batch`, and its gradients.
+    fn differentiated(&self, batch: &Batch<'_>, model: &mut Model, how: &How<'_>) -> (Numbers, GradientList) {
         let loss = recomputing(how.recompute != Recompute::None, || {
             let estimates = model.estimates(batch.noisy.clone(), self.sigma);
-            how.objective.loss(&*model, model.constraint.as_deref(), &batch, estimates, model.sigma_data)
+            how.objective.loss(&*model, model.constraint.as_deref(), batch, estimates, model.sigma_data)
         });
         let total = if self.weight == 1.0 { loss.total() } else { loss.total() * self.weight };
         let scaled = if how.loss_scale == 1.0 { total.clone() } else { total.clone() * how.loss_scale };
         let mut gradients = profile::part(Part::Backward, || scaled.backward());
-        let number = |t: Tensor<1>| f64::from(t.into_scalar::<f32>());
-        let terms = loss.0.into_iter().map(|term| (term.name, self.weight * number(term.value)));
-        let numbers = Numbers { total: number(total), terms: terms.collect() };
-        let gradients = profile::part(Part::Copies, || GradientList::of(model, &mut gradients));
-        (numbers, if how.loss_scale == 1.0 { gradients } else { gradients.scaled(1.0 / how.loss_scale) })
+        let values = std::iter::once(&total).chain(loss.0.iter().map(|term| &term.value));
+        let values = values.map(|value| value.clone().without_autodiff().reshape([1])).collect();
+        let (values, gradients) = profile::part(Part::Copies, || GradientList::beside(values, model, &mut gradients));
+        let gradients = if how.loss_scale == 1.0 { gradients } else { gradients.scaled(1.0 / how.loss_scale) };
+        let terms = loss.0.iter().zip(&values[1..]).map(|(term, value)| (term.name, self.weight * value));
+        (Numbers { total: values[0], terms: terms.collect() }, gradients)
     }
 }
 
@@ -158,6 +171,27 @@ impl Numbers {
         let names = shares[0].terms.iter().map(|(name, _)| *name);
         Ok(Self { total: sums[0], terms: names.zip(sums[1..].iter().copied()).collect() })
     }
+}
+
+/// What models and losses make of noise levels. A device is sent all of it at once; what is missing here costs a transfer.
+fn columns(sigma: &[f64], sigma_data: f64, objective: &Objective) -> Vec<Vec<f64>> {
+    let at: Vec<Precondition> = sigma.iter().map(|&s| Precondition::new(s, sigma_data)).collect();
+    let of = |f: &dyn Fn(&Precondition) -> f64| -> Vec<f64> { at.iter().map(f).collect() };
+    let noise = of(&|c| c.noise);
+    let features = noise_features(&noise);
+    let levels = |f: &dyn Fn(f64) -> f64| -> Vec<f64> { sigma.iter().map(|&s| f(s)).collect() };
+    vec![
+        sigma.to_vec(),
+        levels(&|s| objective.weight.at(s, sigma_data).sqrt()),
+        levels(&|s| s * s),
+        levels(&f64::ln),
+        of(&|c| c.skip),
+        of(&|c| c.out),
+        of(&|c| c.input),
+        of(&|c| inverse_square_limit(c)),
+        noise,
+        features,
+    ]
 }
 
 /// The activation and its gradient.
@@ -259,6 +293,7 @@ impl Training {
             if is_trained && noise > 0.0 {
                 fields = fields.into_iter().map(|y| denoised(model.base(), y, noise)).collect();
             }
+            let fields: Vec<Tensor<4>> = fields.into_iter().map(to_host).collect();
             fit = ParameterFit::new(constraint, &fields).run()?;
         }
         if let Some(soft) = model.softly_mut().filter(|_| ranks.leads()) {

@@ -34,4 +34,5 @@ mod snapshot;
 mod soft_constraint;
 mod solvers;
 mod training;
+mod transfers;
 mod unet;

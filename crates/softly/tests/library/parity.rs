@@ -4,6 +4,7 @@
 //! also with a GPU, for which Mesa's software Vulkan is device enough.
 
 use std::path::Path;
+use std::sync::LazyLock;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use softly::job::Job;
@@ -16,7 +17,7 @@ use softly::{
 use crate::common::{adapting, configured, cpu, dataset, new_training, normals, valid};
 
 /// Where the same is computed otherwise.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Other {
     /// Plain operations on the CPU.
     Plain,
@@ -31,19 +32,16 @@ impl Other {
         Self::Wgpu,
     ];
 
-    /// The precision of a sampler's state that both have.
-    fn state(self) -> DType {
+    /// The precision of a sampler's state that both have, or on `device` for the model called `name`: off the CPU the Kalman update
+    /// is made on it and in double precision whatever the state.
+    fn state(self, name: &str, device: &Device) -> DType {
         match self {
             Self::Plain => DType::F64,
             #[cfg(feature = "wgpu")]
-            Self::Wgpu => DType::F32,
+            Self::Wgpu if !name.contains("kalman") => DType::F32,
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu => softly::device::state_dtype(device),
         }
-    }
-
-    /// Whether the model called `name` is compared: in single precision the Kalman update of an untrained estimate makes percents of
-    /// rounding errors.
-    fn compares(self, name: &str) -> bool {
-        self == Self::Plain || !name.contains("kalman")
     }
 
     /// What `work` finds there and on the CPU.
@@ -102,7 +100,12 @@ fn awake(mut snapshot: Snapshot) -> Snapshot {
 }
 
 /// Every direction, scale and form of γ, with a name.
-fn models() -> Vec<(String, Snapshot)> {
+fn models() -> &'static [(String, Snapshot)] {
+    static MODELS: LazyLock<Vec<(String, Snapshot)>> = LazyLock::new(made);
+    &MODELS
+}
+
+fn made() -> Vec<(String, Snapshot)> {
     let mut all = vec![("vanilla".to_string(), new_training(&vanilla()).unwrap().snapshot())];
     let base = all[0].1.clone();
     let forms = [
@@ -124,13 +127,41 @@ fn models() -> Vec<(String, Snapshot)> {
         let training = new_training(&darcy(&[&scd])).unwrap();
         all.push((format!("{directions}, {form}"), awake(training.snapshot())));
     }
-    for directions in ["kalman", "gradient', 'spectral', 'newton', 'kalman"] {
-        let scd =
-            format!("denoiser.scd={{directions=['{directions}'], solve_for='p', scale='unit', input='features'}}");
-        let training = adapting(&base, &darcy(&[&scd])).unwrap();
+    for directions in ["kalman", FOUR] {
+        let training = adapting(&base, &darcy(&[&along(directions)])).unwrap();
         all.push((format!("adapted along {directions}"), awake(training.snapshot())));
     }
+    all.extend(trained());
     all
+}
+
+const FOUR: &str = "gradient', 'spectral', 'newton', 'kalman";
+
+fn along(directions: &str) -> String {
+    format!("denoiser.scd={{directions=['{directions}'], solve_for='p', scale='unit', input='features'}}")
+}
+
+/// Models that were trained for a while: a denoiser, and two adaptations of it.
+fn trained() -> Vec<(String, Snapshot)> {
+    let until_done = |mut training: Training| {
+        while training.optimizer.step < training.blueprint.config.train.iterations {
+            training.step().unwrap();
+        }
+        training.snapshot()
+    };
+    let mut config = darcy(&["train.iterations=200", "train.batch=8"]);
+    config.denoiser.scd = None;
+    let base = until_done(new_training(&config).unwrap());
+    let adapted = ["kalman", FOUR].map(|directions| {
+        let config = darcy(&[&along(directions), "train.iterations=30"]);
+        (format!("trained, {directions}"), until_done(adapting(&base, &config).unwrap()))
+    });
+    [("trained".to_string(), base)].into_iter().chain(adapted).collect()
+}
+
+/// The level that is left out of what is compared of the model called `name`.
+fn jump(name: &str) -> Option<f64> {
+    (name.contains("kalman") && !name.contains("trained")).then_some(JUMP)
 }
 
 fn model(snapshot: &Snapshot, device: &Device) -> Model {
@@ -172,16 +203,21 @@ fn worst(found: &[f64], expected: &[f64]) -> f64 {
 fn denoisers_agree_with_and_without_autodiff() {
     let mut failed = Vec::new();
     for (name, snapshot) in models() {
-        for other in Other::ALL.iter().filter(|other| other.compares(&name)) {
+        let kept = |found: Vec<f64>| -> Vec<f64> {
+            let samples = found.chunks(SHAPE.iter().product()).zip(LEVELS);
+            samples.filter(|(_, sigma)| jump(name) != Some(*sigma)).flat_map(|(sample, _)| sample.to_vec()).collect()
+        };
+        for other in Other::ALL {
             let worst = [false, true].map(|tracked| {
                 let (found, expected) = other.compare(|device| {
+                    let precision = if name.contains("kalman") { other.state(name, device) } else { DType::F32 };
                     let device = if tracked { device.clone().autodiff() } else { device.clone() };
-                    let (x, sigma) = noisy(&device, DType::F32);
-                    to_vec_f64(model(&snapshot, &device).denoise(x, &sigma))
+                    let (x, sigma) = noisy(&device, precision);
+                    kept(to_vec_f64(model(snapshot, &device).denoise(x, &sigma)))
                 });
                 worst(&found, &expected)
             });
-            println!("{name}: {:.1e}, with autodiff {:.1e}", worst[0], worst[1]);
+            println!("{other:?}, {name}: {:.1e}, with autodiff {:.1e}", worst[0], worst[1]);
             if !worst.iter().all(|worst| *worst <= 1e-4) {
                 failed.push(name.clone());
             }
@@ -214,9 +250,9 @@ fn gradients(snapshot: &Snapshot, skipped: Option<f64>, precision: DType, device
 #[test]
 fn gradients_agree() {
     for (name, snapshot) in models() {
-        let skipped = name.contains("kalman").then_some(JUMP);
-        for other in Other::ALL.iter().filter(|other| other.compares(&name)) {
-            let (found, expected) = other.compare(|device| gradients(&snapshot, skipped, other.state(), device));
+        for other in Other::ALL {
+            let (found, expected) =
+                other.compare(|device| gradients(snapshot, jump(name), other.state(name, device), device));
             let largest = expected.iter().flat_map(|(_, g)| g).fold(0.0f64, |m, v| m.max(v.abs()));
             for ((parameter, a), (_, b)) in found.iter().zip(&expected) {
                 let difference = a.iter().zip(b).fold(0.0f64, |m, (a, b)| m.max((a - b).abs()));
@@ -245,14 +281,15 @@ fn trainings_agree() {
 #[test]
 fn samples_and_likelihoods_agree() {
     // Samples of an adapted model with random weights meet jumps of the update, as above.
-    let chosen = ["vanilla", "gradient, scale='jacobi', input='noisy', output='scalar'"];
+    let four = format!("trained, {FOUR}");
+    let chosen = ["vanilla", "gradient, scale='jacobi', input='noisy', output='scalar'", "trained, kalman", &four];
     let data = dataset(&darcy(&[]));
     let likelihood = Likelihood {
         integrator: Integrator::Heun { steps: 4, rho: 7.0 },
         probes: Probes::Rademacher { count: 1 },
         ..Likelihood::default()
     };
-    for (name, mut snapshot) in models().into_iter().filter(|(name, _)| chosen.contains(&name.as_str())) {
+    for (name, mut snapshot) in models().iter().filter(|(name, _)| chosen.contains(&name.as_str())).cloned() {
         snapshot.blueprint.config.sampler.steps = 6;
         let held_out = HeldOut { values: &valid(&data)[..512], shape: SHAPE, units: &snapshot.blueprint.data.units };
         for other in Other::ALL {
@@ -264,7 +301,7 @@ fn samples_and_likelihoods_agree() {
                 (trained.samples(&draw, &job).unwrap(), report.bits_per_dim)
             });
             let difference = worst(&found, &expected);
-            println!("{name}: samples {difference:.1e}, bits per dimension {bits} and {expected_bits}");
+            println!("{other:?}, {name}: samples {difference:.1e}, bits per dimension {bits} and {expected_bits}");
             assert!(difference < 1e-3 && (bits - expected_bits).abs() < 1e-3 * expected_bits.abs().max(1.0), "{name}");
         }
     }
