@@ -15,7 +15,6 @@ use crate::error::Result;
 use crate::observe::conditioning::{Condition, Given};
 use crate::observe::projection::Projection;
 use crate::sampler::{Observer, Sampler};
-use crate::tensors::constant;
 
 /// Extrapolation, correction, interpolation: exact sensors, no equation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
