@@ -1,6 +1,6 @@
 //! Tensors from numbers and numbers from tensors.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 use softly_pde::grid::Grid;
 
 use crate::device::state_dtype;
@@ -17,6 +17,11 @@ pub fn per_sample(values: impl Iterator<Item = f64>, like: &Tensor<4>) -> Tensor
     let n = values.len();
     let device = like.device().without_autodiff();
     Tensor::from_data(TensorData::new(values, [n, 1, 1, 1]), (&device, like.dtype()))
+}
+
+/// `x` in numbers of the type `dtype`.
+pub(crate) fn in_type<const D: usize>(x: &Tensor<D>, dtype: DType) -> Tensor<D> {
+    if x.dtype() == dtype { x.clone() } else { x.clone().cast(dtype) }
 }
 
 /// One number per node as a tensor `[1, H, W]` of the type and device of `like`.

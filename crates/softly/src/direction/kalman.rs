@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 
 use crate::constraint::SoftConstraint;
 use crate::data::dataset::{BATCH, Dataset};
@@ -132,7 +132,12 @@ impl KalmanDirection {
     ///
     /// Preconditioned conjugate gradients on (J Σ Jᵀ + V) y = m − R, then δ = Σ Jᵀ y.
     pub fn step(&self, base: &Tensor<4>, sigma: &[f64]) -> Tensor<4> {
-        let linearised = self.constraint.linearised_system(self.stack.parts(), base, |_| {});
+        self.step_in(base.dtype(), base, sigma)
+    }
+
+    fn step_in(&self, working: DType, base: &Tensor<4>, sigma: &[f64]) -> Tensor<4> {
+        let linearised = self.constraint.linearised_system(self.stack.parts(), base, |_| {}).working_in(working);
+        let base = linearised.fields();
         let inside = self.stack.inside(base);
         let misfit = Misfit {
             deviation: (measured_at(sigma, &self.misfit_variance, base) / 2.0).exp() * inside.clone(),
@@ -146,8 +151,14 @@ impl KalmanDirection {
 }
 
 impl Direction for KalmanDirection {
-    fn correction(&self, base: &Tensor<4>, sigma: &[f64], coefficients: &[Precondition]) -> Tensor<4> {
-        let step = self.step(base, sigma);
+    fn correction_in(
+        &self,
+        working: DType,
+        base: &Tensor<4>,
+        sigma: &[f64],
+        coefficients: &[Precondition],
+    ) -> Tensor<4> {
+        let step = self.step_in(working, base, sigma);
         let mean_square = mean_square(&step);
         limited(step, mean_square, coefficients)
     }
