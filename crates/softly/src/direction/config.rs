@@ -293,6 +293,6 @@ pub struct KalmanConfig {
 
 impl Default for KalmanConfig {
     fn default() -> Self {
-        Self { iterations: 12 }
+        Self { iterations: 32 }
     }
 }

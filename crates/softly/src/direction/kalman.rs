@@ -45,6 +45,9 @@ const SAMPLES: usize = 128;
 /// The least energy of a wave of the standardised misfit, whose mean energy is at most 1: the precision of single-precision nodes.
 const LEAST_MISFIT: f64 = 1e-6;
 
+/// The least weight of a noisy sample in its estimate, c_skip, at low noise: σ is at most a fifth of the data's deviation.
+const LOW_NOISE: f64 = 0.96;
+
 /// v = δ, limited to an RMS of 3 c_out.
 pub struct KalmanDirection {
     constraint: Arc<SoftConstraint>,
@@ -132,10 +135,11 @@ impl KalmanDirection {
     ///
     /// Preconditioned conjugate gradients on (J Σ Jᵀ + V) y = m − R, then δ = Σ Jᵀ y.
     pub fn step(&self, base: &Tensor<4>, sigma: &[f64]) -> Tensor<4> {
-        self.step_in(base.dtype(), base, sigma)
+        self.step_in(base.dtype(), base, sigma, &vec![self.iterations; sigma.len()])
     }
 
-    fn step_in(&self, working: DType, base: &Tensor<4>, sigma: &[f64]) -> Tensor<4> {
+    /// The same in numbers of the type `working`, by so many `iterations` of each sample.
+    fn step_in(&self, working: DType, base: &Tensor<4>, sigma: &[f64], iterations: &[usize]) -> Tensor<4> {
         let linearised = self.constraint.linearised_system(self.stack.parts(), base, |_| {}).working_in(working);
         let base = linearised.fields();
         let inside = self.stack.inside(base);
@@ -146,7 +150,14 @@ impl KalmanDirection {
         let covariance = measured_at(sigma, &self.errors, base).exp();
         let right = measured_at(sigma, &self.misfit_mean, base) * inside - linearised.residual();
         let probe = self.stack.probe(&linearised, base);
-        Update::new(&self.stack, &probe, &linearised, covariance, misfit).step(right, self.iterations)
+        Update::new(&self.stack, &probe, &linearised, covariance, misfit).step(right, iterations)
+    }
+}
+
+impl KalmanDirection {
+    /// Iterations at one noise level: a quarter at high noise, where the system's small eigenvalues are V's and V leaves little to solve.
+    fn iterations_at(&self, at: Precondition) -> usize {
+        if at.skip >= LOW_NOISE { self.iterations } else { self.iterations.div_ceil(4) }
     }
 }
 
@@ -158,7 +169,8 @@ impl Direction for KalmanDirection {
         sigma: &[f64],
         coefficients: &[Precondition],
     ) -> Tensor<4> {
-        let step = self.step_in(working, base, sigma);
+        let iterations: Vec<usize> = coefficients.iter().map(|&at| self.iterations_at(at)).collect();
+        let step = self.step_in(working, base, sigma, &iterations);
         let mean_square = mean_square(&step);
         limited(step, mean_square, coefficients)
     }

@@ -73,6 +73,7 @@ impl SystemSolve {
             spectrum: self.stack.variance(&probe, &prior) * DAMPING,
         };
         let right = linearised.residual().neg();
-        Update::new(&self.stack, &probe, &linearised, prior, misfit).step(right, self.iterations)
+        let iterations = vec![self.iterations; base.dims()[0]];
+        Update::new(&self.stack, &probe, &linearised, prior, misfit).step(right, &iterations)
     }
 }

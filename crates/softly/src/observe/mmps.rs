@@ -154,7 +154,10 @@ impl Denoiser for MomentMatched<'_> {
         let lack = self.observations.normalised_misfit(&at) * -factor;
         let weights = match self.sigma_data {
             None => conjugate_residuals(lack, self.iterations, apply),
-            Some(_) => conjugate_gradients(lack, self.iterations, apply, |residual| residual),
+            Some(_) => {
+                let iterations = vec![self.iterations; lack.dims()[0]];
+                conjugate_gradients(lack, &iterations, apply, |residual| residual)
+            }
         };
         at + spread(&weights)
     }

@@ -87,7 +87,8 @@ impl SoftlyConstrained {
             let weight = gamma.clone().narrow(1, i * c * h * w, c * h * w).reshape([sigma.len(), c, h, w]);
             let correction = profile::part(Part::Directions, || correction(&**direction, &below, sigma, &coefficients));
             let correction = if self.config.detach { correction.detach() } else { correction };
-            estimate = estimate + in_type(&(weight * correction), x.dtype());
+            let moved = in_type(&weight, correction.dtype()) * correction;
+            estimate = estimate + in_type(&moved, x.dtype());
         }
         Estimates { estimate, base: Some(base) }
     }
