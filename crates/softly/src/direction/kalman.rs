@@ -47,6 +47,8 @@ const LEAST_MISFIT: f64 = 1e-6;
 
 /// The least weight of a noisy sample in its estimate, c_skip, at low noise: σ is at most a fifth of the data's deviation.
 const LOW_NOISE: f64 = 0.96;
+/// The most iterations above.
+const AT_HIGH_NOISE: usize = 12;
 
 /// v = δ, limited to an RMS of 3 c_out.
 pub struct KalmanDirection {
@@ -155,9 +157,9 @@ impl KalmanDirection {
 }
 
 impl KalmanDirection {
-    /// Iterations at one noise level: a quarter at high noise, where the system's small eigenvalues are V's and V leaves little to solve.
+    /// Iterations at one noise level. At high noise V leaves little to solve.
     fn iterations_at(&self, at: Precondition) -> usize {
-        if at.skip >= LOW_NOISE { self.iterations } else { self.iterations.div_ceil(4) }
+        if at.skip >= LOW_NOISE { self.iterations } else { self.iterations.min(AT_HIGH_NOISE) }
     }
 }
 
