@@ -15,6 +15,7 @@ use softly_kernels::norm::{normalize_rows, pixel_norm, pixel_norm_grad, weight_n
 use softly_kernels::peak::peak;
 use softly_kernels::resample::{ResampleShape, downsample, upsample};
 use softly_kernels::shape::{ConvShape, Planes};
+use softly_kernels::simd::{Level, SETTING};
 
 /// Shortest run within a time budget.
 fn fastest(budget: f64, work: &mut dyn FnMut()) -> f64 {
@@ -146,6 +147,8 @@ fn pointwise(table: &Table) {
 }
 
 fn main() {
+    let level = Level::asked_for().unwrap_or_else(|found| panic!("{SETTING}: this machine has no `{found}`"));
+    println!("instruction set {}", level.name());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let pools = [1, cores].map(|threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");

@@ -4,6 +4,7 @@
 //! The portable level uses arrays that the compiler turns into whatever the target guarantees (NEON on ARM).
 
 use std::cell::Cell;
+use std::sync::LazyLock;
 
 #[cfg(target_arch = "x86_64")]
 #[allow(clippy::wildcard_imports)]
@@ -27,6 +28,12 @@ pub enum Level {
 thread_local! {
     static FORCED: Cell<Option<Level>> = const { Cell::new(None) };
 }
+
+/// The environment variable that names the instruction set of all kernels of a process, the best one by default.
+pub const SETTING: &str = "SOFTLY_VECTORS";
+
+/// The level of kernels on threads where none is forced.
+static CHOSEN: LazyLock<Level> = LazyLock::new(|| Level::asked_for().unwrap_or_else(|_| Level::best()));
 
 /// Runs `work` with the kernels called on this thread restricted to `level`.
 ///
@@ -62,16 +69,33 @@ impl Level {
         levels
     }
 
-    /// The level of kernels called on this thread: the forced one, else the best one.
-    pub(crate) fn current() -> Self {
-        if let Some(level) = FORCED.get() {
-            return level;
+    /// The best level of this machine.
+    fn best() -> Self {
+        Self::supported().pop().unwrap_or(Self::Portable8)
+    }
+
+    /// The name, as [`SETTING`] takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Portable8 => "portable",
+            Self::Portable16 => "portable-16",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => "avx512",
         }
-        #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            return if is_x86_feature_detected!("avx512f") { Self::Avx512 } else { Self::Avx2 };
-        }
-        Self::Portable8
+    }
+
+    /// The level that the environment asks for, the best one if it does not; an unknown or missing one is the name that was found.
+    pub fn asked_for() -> Result<Self, String> {
+        let Some(name) = std::env::var_os(SETTING) else { return Ok(Self::best()) };
+        let found = Self::supported().into_iter().find(|level| name == level.name());
+        found.ok_or_else(|| name.to_string_lossy().into_owned())
+    }
+
+    /// The level of kernels called on this thread: the forced one, else the process's.
+    pub fn current() -> Self {
+        FORCED.get().unwrap_or_else(|| *CHOSEN)
     }
 
     /// Numbers of a vector.

@@ -43,6 +43,11 @@ impl<V> Tape<V> {
     pub fn output(&self) -> &V {
         &self.values[self.output]
     }
+
+    /// The same values in another form.
+    pub fn map<W>(self, form: impl FnMut(V) -> W) -> Tape<W> {
+        Tape { values: self.values.into_iter().map(form).collect(), output: self.output }
+    }
 }
 
 /// How an operation passes a small change of one operand on.

@@ -1,6 +1,7 @@
 //! Where tensors live: the CPU, or a GPU back end that was compiled in.
 
 use burn::tensor::{DType, Device, Tensor};
+use softly_kernels::simd::{Level, SETTING};
 
 use crate::error::{Error, Result, nearest};
 use crate::failure;
@@ -24,8 +25,23 @@ pub const NAMES: &[&str] = &[
 /// Every GPU back end, each a cargo feature of that name.
 const GPUS: [&str; 5] = ["wgpu", "vulkan", "metal", "cuda", "rocm"];
 
+/// The instruction set of the CPU's kernels.
+pub fn vectors() -> Result<&'static str> {
+    check_vectors().map(|()| Level::current().name())
+}
+
+/// Refuses an instruction set that the environment names and this machine does not have.
+fn check_vectors() -> Result<()> {
+    Level::asked_for().map(|_| ()).map_err(|found| {
+        let known: Vec<&str> = Level::supported().into_iter().map(Level::name).collect();
+        let problem = format!("expected an instruction set of this machine ({}), found `{found}`", known.join(", "));
+        Error::input(SETTING, problem).hint("without the environment variable the best one is used")
+    })
+}
+
 /// The device called `name`.
 pub fn by_name(name: &str) -> Result<Device> {
+    check_vectors()?;
     match name {
         "cpu" => Ok(host()),
         #[cfg(feature = "wgpu")]

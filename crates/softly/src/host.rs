@@ -38,20 +38,20 @@ pub(crate) fn to_host<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     x.to_device(&host()).cast(DType::F64)
 }
 
-/// `work` of `x`, both `[N, C, H, W]`, on the CPU and in double precision if `x` is on another device, else where `x` is and in its
-/// precision.
+/// `work` of `x`, both `[N, C, H, W]`, and of the type to work in: on the CPU and in double precision if `x` is on another device,
+/// else where `x` is and in `working`.
 ///
 /// For what rounding errors are too large for in single precision: conjugate gradients stop after a fixed number of iterations, long
 /// before an error is forgotten. One transfer down and one up; gradients take the same way back.
-pub(crate) fn on_host(x: &Tensor<4>, work: impl FnOnce(&Tensor<4>) -> Tensor<4>) -> Tensor<4> {
+pub(crate) fn on_host(working: DType, x: &Tensor<4>, work: impl FnOnce(DType, &Tensor<4>) -> Tensor<4>) -> Tensor<4> {
     let device = x.device();
     if is_host(&device) {
-        return work(x);
+        return work(working, x);
     }
     let there = to_host(x.clone());
     // The CPU is itself again, with its kernels.
     let before = COMPOSED.replace(false);
-    let result = work(&there);
+    let result = work(there.dtype(), &there);
     COMPOSED.set(before);
     count_transfers(1, 0);
     result.cast(x.dtype()).to_device(&device)

@@ -23,6 +23,11 @@ pub fn per_sample(values: impl Iterator<Item = f64>, like: &Tensor<4>) -> Tensor
     constant(values, [n, 1, 1, 1], &like.device(), like.dtype())
 }
 
+/// `x` in numbers of the type `dtype`.
+pub(crate) fn in_type<const D: usize>(x: &Tensor<D>, dtype: DType) -> Tensor<D> {
+    if x.dtype() == dtype { x.clone() } else { x.clone().cast(dtype) }
+}
+
 /// One number per node as a tensor `[1, H, W]` of the type and device of `like`.
 pub(crate) fn per_node(values: Vec<f64>, grid: &Grid, like: &Tensor<4>) -> Tensor<3> {
     constant(values, [1, grid.rows(), grid.cols()], &like.device(), like.dtype())

@@ -77,10 +77,7 @@ fn dispatch(command: Command, json: bool) -> Result<()> {
         Command::Solve { kind } => solve::run(kind, json),
         Command::Distance { kind: Distance::W1 { a, b } } => distance::w1_of(&a, &b),
         Command::Bench(arguments) => bench::run(&arguments, json),
-        Command::Info => {
-            info::run(json);
-            Ok(())
-        }
+        Command::Info => info::run(json),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "softly", &mut std::io::stdout());
             Ok(())

@@ -1,12 +1,13 @@
 //! Residuals linearised at given fields: products with the Jacobian and with its transpose in tensor operations,
 //! differentiable like any other; of one residual, and of several at once.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use softly_pde::program::Tape;
 
 use crate::constraint::tensor_algebra::{TensorAlgebra, TensorValue};
 use crate::constraint::{Field, Part, SoftConstraint, full};
 use crate::profile;
+use crate::tensors::in_type;
 
 /// One residual R of a constraint at given fields, and J = ∂R/∂x in normalised units.
 pub(crate) struct Linearised<'a> {
@@ -53,6 +54,21 @@ impl SoftConstraint {
 }
 
 impl Linearised<'_> {
+    /// The same in numbers of the type `working`. R, a small difference of large numbers, has been evaluated in the type of the
+    /// fields and is rounded afterwards.
+    #[must_use]
+    pub fn working_in(self, working: DType) -> Self {
+        let Self { constraint, part, tape, like, .. } = self;
+        let like = in_type(&like, working);
+        let algebra = TensorAlgebra::new(&constraint.grid, &constraint.constants, &like);
+        Self { constraint, algebra, part, tape: tape.map(|value| value.cast(working)), like }
+    }
+
+    /// The fields `[N, C, H, W]` where R is linearised.
+    pub fn fields(&self) -> &Tensor<4> {
+        &self.like
+    }
+
     /// R `[N, H, W]`, zero outside its region.
     pub fn residual(&self) -> Tensor<3> {
         self.part.weighted(&self.algebra, self.tape.output(), &self.like)
@@ -106,6 +122,17 @@ pub(crate) struct LinearisedSystem<'a> {
 }
 
 impl LinearisedSystem<'_> {
+    /// See [`Linearised::working_in`].
+    #[must_use]
+    pub fn working_in(self, working: DType) -> Self {
+        Self { equations: self.equations.into_iter().map(|equation| equation.working_in(working)).collect() }
+    }
+
+    /// The fields `[N, C, H, W]` where the residuals are linearised.
+    pub fn fields(&self) -> &Tensor<4> {
+        self.equations[0].fields()
+    }
+
     /// R `[N, E, H, W]`, each equation zero outside its region.
     pub fn residual(&self) -> Tensor<4> {
         stacked(self.equations.iter().map(Linearised::residual))

@@ -12,7 +12,7 @@ pub mod tensor_algebra;
 
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 use softly_pde::algebra::{Algebra, Binary, F64Algebra, Value};
 use softly_pde::formula::{self};
@@ -26,6 +26,7 @@ use crate::constraint::tensor_algebra::{Constants, TensorAlgebra, TensorValue};
 use crate::error::{Error, Result, nearest};
 use crate::nn::parameter::Visitor;
 use crate::profile;
+use crate::tensors::in_type;
 use crate::units::Units;
 
 /// A residual ready to run: its program and the weight of each node (0 outside its region).
@@ -189,12 +190,26 @@ impl SoftConstraint {
 
     /// The same in another norm than the constraint's own.
     pub fn norm_and_gradient_in(&self, norm: Norm, x: &Tensor<4>) -> (Tensor<1>, Tensor<4>) {
-        profile::part(profile::Part::Constraint, || self.walk_back(norm, x))
+        self.norm_and_rounded_gradient(Some(norm), x, x.dtype())
     }
 
-    fn walk_back(&self, norm: Norm, x: &Tensor<4>) -> (Tensor<1>, Tensor<4>) {
+    /// The same in numbers of the type `working`: residuals, small differences of large numbers, are evaluated in the type of `x` and
+    /// rounded afterwards. Without a `norm` the constraint's own counts.
+    pub(crate) fn norm_and_rounded_gradient(
+        &self,
+        norm: Option<Norm>,
+        x: &Tensor<4>,
+        working: DType,
+    ) -> (Tensor<1>, Tensor<4>) {
+        profile::part(profile::Part::Constraint, || self.walk_back(norm.unwrap_or(self.norm), x, working))
+    }
+
+    fn walk_back(&self, norm: Norm, x: &Tensor<4>, working: DType) -> (Tensor<1>, Tensor<4>) {
+        let tapes = self.tapes(&TensorAlgebra::new(&self.grid, &self.constants, x), &self.inputs(x));
+        let rounded = |tape: Tape<TensorValue>| tape.map(|value| value.cast(working));
+        let tapes: Vec<Tape<TensorValue>> = tapes.into_iter().map(rounded).collect();
+        let x = &in_type(x, working);
         let algebra = TensorAlgebra::new(&self.grid, &self.constants, x);
-        let tapes = self.tapes(&algebra, &self.inputs(x));
         let residuals: Vec<Tensor<3>> =
             self.parts.iter().zip(&tapes).map(|(part, tape)| part.weighted(&algebra, tape.output(), x)).collect();
         let value = norm.of(&residuals, self.nodes);

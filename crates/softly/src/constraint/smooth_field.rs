@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::random::{Purpose, Stream};
     use crate::tensors::to_vec_f64;
-    use burn::tensor::{DType, Device};
+    use burn::tensor::{DType, Device, TensorData};
 
     #[test]
     fn it_has_the_size_and_the_correlation_that_were_asked_for() {

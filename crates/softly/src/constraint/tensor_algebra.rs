@@ -25,6 +25,16 @@ pub enum TensorValue {
     Tensor(Tensor<3>),
 }
 
+impl TensorValue {
+    /// The value in numbers of another type.
+    pub(crate) fn cast(self, dtype: DType) -> Self {
+        match self {
+            Self::Tensor(tensor) if tensor.dtype() != dtype => Self::Tensor(tensor.cast(dtype)),
+            value => value,
+        }
+    }
+}
+
 /// Constant tensors that a constraint needs again and again: matrices and arrays of its formulas.
 #[derive(Default)]
 pub struct Constants {

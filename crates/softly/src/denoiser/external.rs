@@ -40,7 +40,9 @@ impl Parameters for External {
 impl Denoiser for External {
     fn denoise(&self, x: Tensor<4>, sigma: &[f64]) -> Tensor<4> {
         let call = Call { estimator: self.0.clone(), sigma: sigma.into() };
-        on_host(&x, |x| Tensor::from_dispatch(<Dispatch as OutsideCall>::outside(x.clone().into_dispatch(), call)))
+        on_host(x.dtype(), &x, |_, x| {
+            Tensor::from_dispatch(<Dispatch as OutsideCall>::outside(x.clone().into_dispatch(), call))
+        })
     }
 }
 
@@ -84,7 +86,7 @@ impl<C: CheckpointStrategy> OutsideCall for Autodiff<Flex, C> {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::DType;
+    use burn::tensor::{DType, Device};
 
     use super::*;
     use crate::tensors::{field_batch, to_vec_f64};

@@ -5,7 +5,7 @@
 //! products, preconditioned by a constant-coefficient inverse in the basis that diagonalises it, all in tensor
 //! operations.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use softly_pde::derivative::Scheme;
 use softly_pde::grid::{AxisId, Grid};
 use softly_pde::stencil::Stencil;
@@ -99,13 +99,14 @@ impl FieldSolve {
         })
     }
 
-    /// δ in normalised units, `[N, H, W]`, not limited.
+    /// δ in normalised units and in numbers of the type `working`, `[N, H, W]`, not limited.
     ///
     /// Generalised conjugate residuals on P⁻¹J δ = −P⁻¹R: the least ‖P⁻¹(R + Jδ)‖ is close to the least error. (The least
     /// ‖R + Jδ‖ would neglect smooth errors, which a Laplacian hardly feels.)
-    pub fn step(&self, base: &Tensor<4>, floors: &Floors) -> Tensor<3> {
-        let linearised = self.constraint.linearised(self.equation, base, |fields| floors.lift(fields));
-        let preconditioner = Preconditioner::new(self, &linearised, base);
+    pub fn step(&self, working: DType, base: &Tensor<4>, floors: &Floors) -> Tensor<3> {
+        let linearised =
+            self.constraint.linearised(self.equation, base, |fields| floors.lift(fields)).working_in(working);
+        let preconditioner = Preconditioner::new(self, &linearised, linearised.fields());
         let right = preconditioner.apply(linearised.residual().neg());
         let step = conjugate_residuals(right, self.iterations, |search| {
             preconditioner.apply(linearised.product_of(self.slot, search))

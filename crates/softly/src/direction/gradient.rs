@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 
 use crate::constraint::SoftConstraint;
 use crate::constraint::norm::Norm;
@@ -11,7 +11,7 @@ use crate::direction::config::{Damping, Scale, ScdConfig};
 use crate::direction::{BuildDirection, Direction, Needs, Site};
 use crate::error::Result;
 use crate::random::{Purpose, Stream};
-use crate::tensors::{field_batch, per_sample, to_vec_f64};
+use crate::tensors::{field_batch, in_type, per_sample, to_vec_f64};
 
 /// v = scale · ∇log l_c(D), see [`Scale`].
 pub struct GradientDirection {
@@ -48,11 +48,16 @@ impl BuildDirection for GradientDirection {
 }
 
 impl Direction for GradientDirection {
-    fn correction(&self, base: &Tensor<4>, sigma: &[f64], coefficients: &[Precondition]) -> Tensor<4> {
-        let (norm, gradient) = match self.scale {
-            Scale::Jacobi => self.constraint.norm_and_gradient_in(Norm::HalfSquares, base),
-            _ => self.constraint.norm_and_gradient(base),
-        };
+    fn correction_in(
+        &self,
+        working: DType,
+        base: &Tensor<4>,
+        sigma: &[f64],
+        coefficients: &[Precondition],
+    ) -> Tensor<4> {
+        let norm = (self.scale == Scale::Jacobi).then_some(Norm::HalfSquares);
+        let (norm, gradient) = self.constraint.norm_and_rounded_gradient(norm, base, working);
+        let base = &in_type(base, working);
         let [n, c, h, w] = gradient.dims();
         let squares = || (gradient.clone() * gradient.clone()).reshape([n, c * h * w]).sum_dim(1).reshape([n, 1, 1, 1]);
         // Small enough never to matter, large enough that its inverse is finite in f32.

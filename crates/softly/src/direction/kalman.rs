@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use crate::constraint::SoftConstraint;
 use crate::data::dataset::{BATCH, Dataset};
@@ -45,6 +45,11 @@ const SAMPLES: usize = 128;
 
 /// The least energy of a wave of the standardised misfit, whose mean energy is at most 1: the precision of single-precision nodes.
 const LEAST_MISFIT: f64 = 1e-6;
+
+/// The least weight of a noisy sample in its estimate, c_skip, at low noise: σ is at most a fifth of the data's deviation.
+const LOW_NOISE: f64 = 0.96;
+/// The most iterations above.
+const AT_HIGH_NOISE: usize = 12;
 
 /// v = δ, limited to an RMS of 3 c_out.
 pub struct KalmanDirection {
@@ -136,7 +141,13 @@ impl KalmanDirection {
     ///
     /// Preconditioned conjugate gradients on (J Σ Jᵀ + V) y = m − R, then δ = Σ Jᵀ y.
     pub fn step(&self, base: &Tensor<4>, sigma: &[f64]) -> Tensor<4> {
-        let linearised = self.constraint.linearised_system(self.stack.parts(), base, |_| {});
+        self.step_in(base.dtype(), base, sigma, &vec![self.iterations; sigma.len()])
+    }
+
+    /// The same in numbers of the type `working`, by so many `iterations` of each sample.
+    fn step_in(&self, working: DType, base: &Tensor<4>, sigma: &[f64], iterations: &[usize]) -> Tensor<4> {
+        let linearised = self.constraint.linearised_system(self.stack.parts(), base, |_| {}).working_in(working);
+        let base = linearised.fields();
         let inside = self.stack.inside(base);
         let misfit = Misfit {
             deviation: (measured_at(sigma, &self.misfit_variance, base) / 2.0).exp() * inside.clone(),
@@ -145,14 +156,28 @@ impl KalmanDirection {
         let covariance = measured_at(sigma, &self.errors, base).exp();
         let right = measured_at(sigma, &self.misfit_mean, base) * inside - linearised.residual();
         let probe = self.stack.probe(&linearised, base);
-        Update::new(&self.stack, &probe, &linearised, covariance, misfit).step(right, self.iterations)
+        Update::new(&self.stack, &probe, &linearised, covariance, misfit).step(right, iterations)
+    }
+}
+
+impl KalmanDirection {
+    /// Iterations at one noise level. At high noise V leaves little to solve.
+    fn iterations_at(&self, at: Precondition) -> usize {
+        if at.skip >= LOW_NOISE { self.iterations } else { self.iterations.min(AT_HIGH_NOISE) }
     }
 }
 
 impl Direction for KalmanDirection {
-    fn correction(&self, base: &Tensor<4>, sigma: &[f64], coefficients: &[Precondition]) -> Tensor<4> {
-        on_host(base, |base| {
-            let step = self.step(base, sigma);
+    fn correction_in(
+        &self,
+        working: DType,
+        base: &Tensor<4>,
+        sigma: &[f64],
+        coefficients: &[Precondition],
+    ) -> Tensor<4> {
+        let iterations: Vec<usize> = coefficients.iter().map(|&at| self.iterations_at(at)).collect();
+        on_host(working, base, |working, base| {
+            let step = self.step_in(working, base, sigma, &iterations);
             let mean_square = mean_square(&step);
             limited(step, mean_square, coefficients)
         })

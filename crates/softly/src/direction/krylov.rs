@@ -1,6 +1,10 @@
-//! Linear systems solved by a fixed number of Krylov iterations in tensor operations, every sample by itself.
+//! Linear systems solved by a given number of Krylov iterations in tensor operations, every sample by itself.
+
+use std::collections::VecDeque;
 
 use burn::tensor::Tensor;
+
+use crate::tensors::constant;
 
 /// Σ over all numbers of a sample, `[N, …]` → `[N, 1, …]`.
 pub(crate) fn sum<const D: usize>(x: Tensor<D>) -> Tensor<D> {
@@ -51,28 +55,49 @@ pub(crate) fn conjugate_residuals<const D: usize>(
     solution
 }
 
-/// x with A x ≈ b by preconditioned conjugate gradients, A symmetric and positive; all `[N, …]`.
+/// x with A x ≈ b by preconditioned conjugate gradients, A symmetric and positive; all `[N, …]`, and so many `iterations` of each
+/// sample.
+///
+/// Every search direction is made conjugate to all earlier ones. In exact numbers the last would do; in f32 the iteration then
+/// forgets what it has solved. Under autodiff it is the last alone, for the memory of the others.
 pub(crate) fn conjugate_gradients<const D: usize>(
     right: Tensor<D>,
-    iterations: usize,
+    iterations: &[usize],
     apply: impl Fn(Tensor<D>) -> Tensor<D>,
     precondition: impl Fn(Tensor<D>) -> Tensor<D>,
 ) -> Tensor<D> {
+    let most = iterations.iter().copied().max().unwrap_or(0);
     let mut residual = right;
     let mut solution = residual.zeros_like();
-    let mut scaled = precondition(residual.clone());
-    let mut search = scaled.clone();
-    let mut size = dot(&residual, &scaled);
-    for _ in 0..iterations {
+    // Search directions s, their images A s, and the inverse of each s·A s.
+    let mut past: VecDeque<(Tensor<D>, Tensor<D>, Tensor<D>)> = VecDeque::with_capacity(most);
+    let kept = if residual.is_autodiff() { 1 } else { most };
+    for done in 0..most {
+        let mut search = precondition(residual.clone());
+        for (old, old_image, inverse) in &past {
+            search = search.clone() - old.clone() * (dot(&search, old_image) * inverse.clone());
+        }
         let image = apply(search.clone());
         // Zero only if there is nothing left to solve.
-        let length = size.clone() / dot(&search, &image).clamp_min(1e-18);
+        let inverse = dot(&search, &image).clamp_min(1e-18).recip();
+        let length = under_way(dot(&residual, &search) * inverse.clone(), iterations, done);
         solution = solution + search.clone() * length.clone();
-        residual = residual - image * length;
-        scaled = precondition(residual.clone());
-        let next = dot(&residual, &scaled);
-        search = scaled.clone() + search * (next.clone() / size.clamp_min(1e-18));
-        size = next;
+        residual = residual - image.clone() * length;
+        if past.len() == kept {
+            past.pop_front();
+        }
+        past.push_back((search, image, inverse));
     }
     solution
+}
+
+/// `length` `[N, 1, …]` of the samples that take more than `done` iterations, 0 of the others.
+fn under_way<const D: usize>(length: Tensor<D>, iterations: &[usize], done: usize) -> Tensor<D> {
+    if iterations.iter().all(|&all| all > done) {
+        return length;
+    }
+    let counts: Vec<f64> = iterations.iter().map(|&all| if all > done { 1.0 } else { 0.0 }).collect();
+    let mut shape = [1; D];
+    shape[0] = counts.len();
+    length.clone() * constant(counts, shape, &length.device(), length.dtype())
 }

@@ -32,7 +32,7 @@ mod update;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use softly_pde::grid::Grid;
@@ -51,8 +51,20 @@ use crate::units::Units;
 pub trait Direction: Send + Sync {
     /// v at the base estimate D `[N, C, H, W]`, of the same shape; one σ and one set of EDM's `coefficients` per sample.
     ///
-    /// Ordinary tensor operations: training and the likelihood differentiate through them.
-    fn correction(&self, base: &Tensor<4>, sigma: &[f64], coefficients: &[Precondition]) -> Tensor<4>;
+    /// v is in numbers of the type `working`. The residual at D, a small difference of large numbers, is evaluated in D's own type,
+    /// all else in the working type. Ordinary tensor operations: training and the likelihood differentiate through them.
+    fn correction_in(
+        &self,
+        working: DType,
+        base: &Tensor<4>,
+        sigma: &[f64],
+        coefficients: &[Precondition],
+    ) -> Tensor<4>;
+
+    /// The same in D's own type.
+    fn correction(&self, base: &Tensor<4>, sigma: &[f64], coefficients: &[Precondition]) -> Tensor<4> {
+        self.correction_in(base.dtype(), base, sigma, coefficients)
+    }
 
     /// γ before training. Most directions start at 0, as if there were no constraint.
     fn first_weight(&self) -> f32 {

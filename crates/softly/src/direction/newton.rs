@@ -3,7 +3,7 @@
 //! One field with one equation is solved by itself ([`FieldSolve`]); several fields, or a field with boundary and initial
 //! conditions, are solved with all their equations at once ([`SystemSolve`]).
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 use crate::denoiser::edm::Precondition;
 use crate::direction::equation::{Equation, check_nodes, residuals_with, unknowns};
@@ -55,17 +55,23 @@ impl BuildDirection for NewtonDirection {
 }
 
 impl NewtonDirection {
-    /// δ in normalised units, `[N, C, H, W]`, changed by `limit`, which is given the part of it that moves.
-    fn step(&self, base: &Tensor<4>, limit: impl FnOnce(Tensor<4>, Tensor<4>) -> Tensor<4>) -> Tensor<4> {
+    /// δ in normalised units and in numbers of the type `working`, `[N, C, H, W]`, changed by `limit`, which is given the part of it
+    /// that moves.
+    fn step(
+        &self,
+        working: DType,
+        base: &Tensor<4>,
+        limit: impl FnOnce(Tensor<4>, Tensor<4>) -> Tensor<4>,
+    ) -> Tensor<4> {
         let [n, c, h, w] = base.dims();
         match &self.solve {
             Solve::Field(solve) => {
-                let step = solve.step(base, &self.floors).reshape([n, 1, h, w]);
+                let step = solve.step(working, base, &self.floors).reshape([n, 1, h, w]);
                 let mean_square = mean_square(&step);
                 solve.in_its_channel(limit(step, mean_square))
             }
-            Solve::System(solve) => on_host(base, |base| {
-                let step = solve.step(base, &self.floors);
+            Solve::System(solve) => on_host(working, base, |working, base| {
+                let step = solve.step(working, base, &self.floors);
                 let mean_square = mean_square(&step) * (c as f64 / solve.unknowns as f64);
                 limit(step, mean_square)
             }),
@@ -74,13 +80,19 @@ impl NewtonDirection {
 }
 
 impl Direction for NewtonDirection {
-    fn correction(&self, base: &Tensor<4>, _sigma: &[f64], coefficients: &[Precondition]) -> Tensor<4> {
+    fn correction_in(
+        &self,
+        working: DType,
+        base: &Tensor<4>,
+        _sigma: &[f64],
+        coefficients: &[Precondition],
+    ) -> Tensor<4> {
         let base = if self.stop_gradient { base.clone().detach() } else { base.clone() };
-        self.step(&base, |step, mean_square| limited(step, mean_square, coefficients))
+        self.step(working, &base, |step, mean_square| limited(step, mean_square, coefficients))
     }
 
     fn project(&self, estimate: &Tensor<4>) -> Option<Tensor<4>> {
-        let step = |x: Tensor<4>| x.clone() + self.step(&x, |step, _| step);
+        let step = |x: Tensor<4>| x.clone() + self.step(x.dtype(), &x, |step, _| step);
         Some((0..PROJECTION).fold(estimate.clone(), |x, _| step(x)))
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 
 use crate::constraint::SoftConstraint;
 use crate::data::dataset::Dataset;
@@ -18,7 +18,7 @@ use crate::direction::trust::mean_square;
 use crate::direction::{BuildDirection, Direction, Needs, Site};
 use crate::error::Result;
 use crate::nn::parameter::{AnyParameter, Parameter, Visitor};
-use crate::tensors::per_sample;
+use crate::tensors::{in_type, per_sample};
 use crate::units::Units;
 
 /// The most samples that the spectrum is measured on: they pin a variance to about 2 %.
@@ -53,18 +53,24 @@ impl BuildDirection for SpectralDirection {
 }
 
 impl Direction for SpectralDirection {
-    fn correction(&self, base: &Tensor<4>, sigma: &[f64], coefficients: &[Precondition]) -> Tensor<4> {
-        let (_, gradient) = self.constraint.norm_and_gradient(base);
+    fn correction_in(
+        &self,
+        working: DType,
+        base: &Tensor<4>,
+        sigma: &[f64],
+        coefficients: &[Precondition],
+    ) -> Tensor<4> {
+        let (_, gradient) = self.constraint.norm_and_rounded_gradient(None, base, working);
         let [_, c, h, w] = gradient.dims();
-        let transform = self.basis.transform(base);
-        let spectrum = self.spectrum.get().cast(base.dtype()).reshape([1, c, h, w]);
-        let noise = per_sample(sigma.iter().map(|s| s * s), base);
+        let transform = self.basis.transform(&gradient);
+        let spectrum = in_type(&self.spectrum.get(), working).reshape([1, c, h, w]);
+        let noise = per_sample(sigma.iter().map(|s| s * s), &spectrum);
         // Smallest first: S/(S + σ²) is at most 1, so nothing overflows at any noise.
         let covariance = spectrum.clone() / (spectrum + noise.clone()) * noise;
         let smoothed = transform.fields(transform.coefficients(gradient) * covariance);
         // Small enough never to matter, large enough that its inverse is finite in f32.
         let rms = mean_square(&smoothed).clamp_min(1e-20).sqrt();
-        smoothed * (per_sample(coefficients.iter().map(|c| c.out), base) / rms)
+        smoothed * (per_sample(coefficients.iter().map(|c| c.out), &rms) / rms)
     }
 
     fn measure(&mut self, _base: &dyn Denoiser, dataset: &Dataset, units: &Units) -> Result<()> {

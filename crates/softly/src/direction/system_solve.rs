@@ -5,7 +5,7 @@
 //! sense of least squares, each measured by how strongly it acts. Of all steps that do, δ is the one of least S⁻¹-norm, and S evens
 //! out what the equations feel: without it smooth errors, which a Laplacian hardly feels, would be neglected.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use softly_pde::region::Region;
 use softly_pde::stencil::StencilError;
 
@@ -60,9 +60,12 @@ impl SystemSolve {
         Ok(Self { constraint, stack, unknowns: unknowns.len(), iterations: site.settings.newton.iterations })
     }
 
-    /// δ in normalised units, `[N, C, H, W]`, not limited; zero in channels that are not solved for.
-    pub fn step(&self, base: &Tensor<4>, floors: &Floors) -> Tensor<4> {
+    /// δ in normalised units and in numbers of the type `working`, `[N, C, H, W]`, not limited; zero in channels that are not
+    /// solved for.
+    pub fn step(&self, working: DType, base: &Tensor<4>, floors: &Floors) -> Tensor<4> {
         let linearised = self.constraint.linearised_system(self.stack.parts(), base, |fields| floors.lift(fields));
+        let linearised = linearised.working_in(working);
+        let base = linearised.fields();
         let probe = self.stack.probe(&linearised, base);
         let prior = self.stack.evening(&probe, base);
         let misfit = Misfit {
@@ -70,6 +73,7 @@ impl SystemSolve {
             spectrum: self.stack.variance(&probe, &prior) * DAMPING,
         };
         let right = linearised.residual().neg();
-        Update::new(&self.stack, &probe, &linearised, prior, misfit).step(right, self.iterations)
+        let iterations = vec![self.iterations; base.dims()[0]];
+        Update::new(&self.stack, &probe, &linearised, prior, misfit).step(right, &iterations)
     }
 }

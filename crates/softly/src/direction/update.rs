@@ -52,9 +52,9 @@ impl<'a> Update<'a> {
         Self { linearised, covariance, misfit, fields, residuals, root, inverse }
     }
 
-    /// δ `[N, C, H, W]` for r `[N, E, H, W]`, which is zero where an equation does not count: so many iterations of
+    /// δ `[N, C, H, W]` for r `[N, E, H, W]`, which is zero where an equation does not count: so many `iterations` of each sample by
     /// preconditioned conjugate gradients on (J Σ Jᵀ + V) y = r, then δ = Σ Jᵀ y.
-    pub fn step(&self, right: Tensor<4>, iterations: usize) -> Tensor<4> {
+    pub fn step(&self, right: Tensor<4>, iterations: &[usize]) -> Tensor<4> {
         let apply = |y: Tensor<4>| {
             let moved = self.smooth(self.linearised.transposed(&y));
             self.linearised.product(&moved) + self.noise(y)

@@ -152,9 +152,11 @@ impl Denoiser for MomentMatched<'_> {
         let spread = |w: &Tensor<2>| covariance(linearised.transposed(&(w.clone() / scales.clone())));
         let apply = |w: Tensor<2>| (linearised.product(&spread(&w)) / scales.clone() + w * noise.clone()) * factor;
         let lack = self.observations.normalised_misfit(&at) * -factor;
-        let weights = match self.sigma_data {
-            None => conjugate_residuals(lack, self.iterations, apply),
-            Some(_) => conjugate_gradients(lack, self.iterations, apply, |residual| residual),
+        let weights = if self.sigma_data.is_none() {
+            conjugate_residuals(lack, self.iterations, apply)
+        } else {
+            let iterations = vec![self.iterations; lack.dims()[0]];
+            conjugate_gradients(lack, &iterations, apply, |residual| residual)
         };
         at + spread(&weights)
     }

@@ -58,7 +58,8 @@ impl<'a> Projection<'a> {
         };
         let misfit = joined(self.observations.normalised_misfit(&x), system.as_ref().map(LinearisedSystem::residual));
         let apply = |w: Tensor<2>| product(&transposed(&w)) + w * RIDGE;
-        let weights = conjugate_gradients(misfit, self.iterations, apply, |residual| residual);
+        let iterations = vec![self.iterations; misfit.dims()[0]];
+        let weights = conjugate_gradients(misfit, &iterations, apply, |residual| residual);
         x - transposed(&weights)
     }
 }

@@ -9,7 +9,7 @@ pub mod parameter_fit;
 
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 use crate::constraint::SoftConstraint;
 use crate::data::dataset::Dataset;
@@ -27,7 +27,7 @@ use crate::noise::Noise;
 use crate::profile::{self, Part};
 use crate::sampler::Projection;
 use crate::soft::gamma::Gamma;
-use crate::tensors::{constant, per_sample};
+use crate::tensors::{constant, in_type, per_sample};
 use crate::units::Units;
 
 /// Any denoiser D₀ with a soft constraint on top.
@@ -80,13 +80,15 @@ impl SoftlyConstrained {
         }
         let below = if self.config.detach_base { base.clone().detach() } else { base.clone() };
         let [c, h, w] = self.gamma.outputs;
-        let gamma = profile::part(Part::Gamma, || self.gamma_at(&x, &below, sigma, &coefficients)).cast(x.dtype());
+        let gamma = profile::part(Part::Gamma, || self.gamma_at(&x, &below, sigma, &coefficients));
+        let gamma = in_type(&gamma, working(&below));
         let mut estimate = below.clone();
         for (i, direction) in self.directions.iter().enumerate() {
             let weight = gamma.clone().narrow(1, i * c * h * w, c * h * w).reshape([sigma.len(), c, h, w]);
             let correction = profile::part(Part::Directions, || correction(&**direction, &below, sigma, &coefficients));
             let correction = if self.config.detach { correction.detach() } else { correction };
-            estimate = estimate + weight * correction;
+            let moved = in_type(&weight, correction.dtype()) * correction;
+            estimate = estimate + in_type(&moved, x.dtype());
         }
         Estimates { estimate, base: Some(base) }
     }
@@ -149,17 +151,23 @@ impl SoftlyConstrained {
 /// Numbers of the fields that a direction works on at a time: with all that it keeps they fit into the second cache.
 const AT_A_TIME: usize = 8192;
 
+/// The type of numbers that directions work in at the estimate `base`. A sampler's state is f64 so that the residual is more than
+/// rounding errors; γ v is as small as the error of `base`, and f32 is enough for it.
+fn working(base: &Tensor<4>) -> DType {
+    if base.is_autodiff() { base.dtype() } else { DType::F32 }
+}
+
 /// v of `direction` at `base` `[N, C, H, W]`, of the same shape; a few samples at a time, unless they are differentiated.
 fn correction(direction: &dyn Direction, base: &Tensor<4>, sigma: &[f64], coefficients: &[Precondition]) -> Tensor<4> {
     let [n, c, h, w] = base.dims();
     let few = (AT_A_TIME / (c * h * w)).max(1);
     if n <= few || base.is_autodiff() || !fused(base) {
-        return direction.correction(base, sigma, coefficients);
+        return direction.correction_in(working(base), base, sigma, coefficients);
     }
     let part = |first: usize| {
         let range = first..n.min(first + few);
         let base = base.clone().narrow(0, first, range.len());
-        direction.correction(&base, &sigma[range.clone()], &coefficients[range])
+        direction.correction_in(working(&base), &base, &sigma[range.clone()], &coefficients[range])
     };
     Tensor::cat((0..n).step_by(few).map(part).collect(), 0)
 }

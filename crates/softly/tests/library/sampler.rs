@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use burn::tensor::Tensor;
 use softly::tensors::to_vec_f64;
 use softly::{
-    BackboneConfig, Blueprint, Churn, Denoiser, Dps, GammaInput, GammaOutput, GuidanceConfig, LevelMlpConfig, Norm,
-    Observer, PreconditionKind, Projection, Sampler, Scale, ScdConfig, SolverKind, Target, Unobserved,
+    BackboneConfig, Blueprint, Churn, Denoiser, DirectionKind, Dps, GammaInput, GammaOutput, GuidanceConfig,
+    LevelMlpConfig, Norm, Observer, PreconditionKind, Projection, Sampler, Scale, ScdConfig, SolverKind, Target,
+    Unobserved,
 };
 
 use crate::common::denoisers::{Closed, Mixture, Shrink, without_parameters};
@@ -207,8 +208,10 @@ fn a_sample_does_not_depend_on_its_batch_or_on_threads() {
     let ancestral = Sampler { solver: SolverKind::Ancestral, steps: 12, ..Sampler::default() };
     let guided = Sampler { guidance: Some(GuidanceConfig::Dps(Dps { scale: 0.1 })), ..heun.clone() };
     let features = ScdConfig { input: GammaInput::Features, output: GammaOutput::Channel, ..scd(Scale::Jacobi) };
+    let every = ScdConfig { directions: DirectionKind::ALL.to_vec(), solve_for: Some("p".into()), ..features.clone() };
     let cases = vec![
         ("vanilla", point_blueprint(None), heun.clone()),
+        ("euler", point_blueprint(None), Sampler { solver: SolverKind::Euler, ..heun.clone() }),
         ("dpm-2m", point_blueprint(None), Sampler { solver: SolverKind::Dpm2m, ..heun.clone() }),
         ("dpm-3m", point_blueprint(None), Sampler { solver: SolverKind::Dpm3m, eta: 0.5, ..heun.clone() }),
         ("unipc", darcy_blueprint(None, Norm::L1Mean), Sampler { solver: SolverKind::UniPc, ..heun.clone() }),
@@ -217,6 +220,7 @@ fn a_sample_does_not_depend_on_its_batch_or_on_threads() {
         ("scd with churn", point_blueprint(Some(scd(Scale::Unit))), Sampler { churn, ..heun.clone() }),
         ("guided", point_blueprint(None), guided),
         ("darcy", darcy_blueprint(Some(scd(Scale::Polyak)), Norm::L1Mean), heun.clone()),
+        ("four directions", darcy_blueprint(Some(every), Norm::L2), heun.clone()),
         ("jacobi", darcy_blueprint(Some(features), Norm::L1Mean), heun),
         ("levels", level_blueprint(12), ancestral),
     ];

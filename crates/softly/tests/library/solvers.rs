@@ -1,4 +1,4 @@
-//! Multistep solvers: orders on a mixture in closed form, variances and paths of their stochastic versions, refusals.
+//! Solvers: orders on a mixture in closed form, variances and paths of stochastic versions, refusals.
 
 use std::cell::Cell;
 
@@ -13,6 +13,9 @@ use crate::common::{POINT, cpu, field, normals, order, point_constraint, relativ
 /// The stochastic solvers with their order on the ODE.
 const MULTISTEP: [(SolverKind, f64); 3] =
     [(SolverKind::Dpm2m, 2.0), (SolverKind::Dpm3m, 3.0), (SolverKind::UniPc, 4.0)];
+
+/// The others.
+const ONE_STEP: [(SolverKind, f64); 2] = [(SolverKind::Euler, 1.0), (SolverKind::Heun, 2.0)];
 
 const MIXTURE: Mixture =
     Mixture { weights: [0.5, 0.3, 0.2], means: [[1.0, 0.0], [-1.0, 0.5], [0.0, -1.2]], variances: [0.04, 0.01, 0.09] };
@@ -71,13 +74,13 @@ fn runge_kutta(mut x: [f64; 2], [sigma_max, sigma_min]: [f64; 2], steps: usize) 
 }
 
 #[test]
-fn multistep_solvers_have_their_order_on_a_mixture() {
+fn solvers_have_their_order_on_a_mixture() {
     let range = [20.0, 0.02];
     let latents = normals(3, 0, 100);
     let starts = latents.chunks_exact(2).map(|z| [range[0] * z[0], range[0] * z[1]]);
     let exact: Vec<f64> = starts.flat_map(|x| runge_kutta(x, range, 20_000)).collect();
     let denoiser = Closed(|x, sigma| MIXTURE.denoise(x, sigma));
-    for (solver, expected) in MULTISTEP {
+    for (solver, expected) in ONE_STEP.into_iter().chain(MULTISTEP) {
         let errors = [200usize, 400, 800, 1600].map(|steps| {
             let found = at_the_end(&even(solver, steps, range), &denoiser, &latents, &no_noise);
             let error: Vec<f64> = found.iter().zip(&exact).map(|(f, e)| f - e).collect();
