@@ -37,8 +37,8 @@ pub fn run(arguments: Arguments) -> u8 {
     }
     // Inside the pool: handing every small kernel over to it from outside would cost more than the kernel.
     rayon::scope(|_| {
-        let work = || failure::guarded(|| dispatch(arguments.command, arguments.json));
-        ranks::as_rank(can_share(&arguments.command), work)
+        let can_share = can_share(&arguments.command);
+        ranks::as_rank(can_share, || failure::guarded(|| dispatch(arguments.command, arguments.json)))
     })
 }
 

@@ -34,6 +34,7 @@ impl Other {
 
     /// The precision of a sampler's state that both have, or on `device` for the model called `name`: off the CPU the Kalman update
     /// is made on it and in double precision whatever the state.
+    #[cfg_attr(not(feature = "wgpu"), expect(unused_variables, reason = "the CPU has one precision"))]
     fn state(self, name: &str, device: &Device) -> DType {
         match self {
             Self::Plain => DType::F64,
