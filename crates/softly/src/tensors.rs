@@ -36,11 +36,14 @@ pub(crate) fn uploaded<const D: usize>(data: TensorData, device: &Device, dtype:
     Tensor::from_data(data, (device, dtype))
 }
 
-/// Constants by the bits of their values, and their numbers in all.
+/// Flat constants of one device by their type and the bits of their values.
+type Constants = HashMap<(DType, Vec<u64>), Tensor<1>>;
+
+/// Constants on devices, and their numbers in all.
 #[derive(Default)]
 struct Known {
-    /// Flat, by device: there is one in all but tests.
-    tensors: Vec<(Device, HashMap<(DType, Vec<u64>), Tensor<1>>)>,
+    /// By device: there is one in all but tests.
+    tensors: Vec<(Device, Constants)>,
     numbers: usize,
 }
 
