@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn a_device_that_does_not_compute_is_refused_by_name() {
         assert_eq!(started("cpu", Device::flex()).unwrap(), Device::flex());
-        let said = failure::heard(|| -> () { panic!("no adapter") }).unwrap_err();
+        let said = failure::heard::<()>(|| panic!("no adapter")).unwrap_err();
         assert_eq!(said, "no adapter");
     }
 

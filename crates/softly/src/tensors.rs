@@ -44,7 +44,7 @@ pub(crate) fn uploaded<const D: usize>(data: TensorData, device: &Device, dtype:
 /// Flat constants of one device by their type and the bits of their values.
 type Constants = HashMap<(DType, Vec<u64>), Tensor<1>>;
 
-/// Constants, and their numbers in all.
+/// Constants on devices, and their numbers in all.
 #[derive(Default)]
 struct Known {
     /// By device: there is one in all but tests.
