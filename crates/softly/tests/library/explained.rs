@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use softly::job::Job;
 use softly::tensors::per_sample;
 use softly::units::Units;
@@ -34,7 +34,7 @@ impl Denoiser for Constant {
 }
 
 impl Direction for Constant {
-    fn correction(&self, base: &Tensor<4>, _: &[f64], _: &[Precondition]) -> Tensor<4> {
+    fn correction_in(&self, _: DType, base: &Tensor<4>, _: &[f64], _: &[Precondition]) -> Tensor<4> {
         self.field(base)
     }
 }
