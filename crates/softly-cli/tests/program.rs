@@ -870,6 +870,18 @@ fn presets_info_and_completions_print_what_they_promise() {
     assert!(succeed(at, &["completions", "bash"]).contains("complete -F _softly"));
 }
 
+#[test]
+fn the_environment_chooses_the_instruction_set() {
+    let home = TempDir::new().unwrap();
+    let info = |name: &str| softly(home.path()).args(["info", "--json"]).env("SOFTLY_VECTORS", name).output().unwrap();
+    let said: Value = serde_json::from_slice(&info("portable").stdout).unwrap();
+    assert_eq!(said["vectors"], "portable");
+    let refused = info("avx3");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(["SOFTLY_VECTORS", "avx3", "portable", "hint:"].iter().all(|text| said.contains(text)), "{said}");
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interrupt_saves_a_checkpoint_and_the_same_command_goes_on() {
