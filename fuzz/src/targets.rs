@@ -34,7 +34,7 @@ pub const TARGETS: [(&str, Target); 8] = [
 ];
 
 /// Numbers of an array that are read; larger ones are described only.
-const MOST_NUMBERS: usize = 1 << 16;
+const MOST_NUMBERS: usize = 1 << 12;
 
 /// The folder of inputs, in memory where the system has such a place; every process has its own.
 fn folder() -> &'static Path {
@@ -119,8 +119,10 @@ pub fn configuration(data: &[u8]) {
 /// NumPy's arrays and archives.
 pub fn npy(data: &[u8]) {
     let path = file("input.npy", data);
-    let _ = npy::read(&path).map_err(|e| e.to_string());
-    let _ = npy::read_points(&path);
+    // Points are such an array.
+    if npy::read(&path).map_err(|e| e.to_string()).is_ok() {
+        let _ = npy::read_points(&path).map_err(|e| e.to_string());
+    }
     array_file(&path);
 }
 
@@ -141,10 +143,13 @@ pub fn csv(data: &[u8]) {
 
 /// Describes a file, reads its small arrays, and imports its first samples.
 fn array_file(path: &Path) {
-    let Ok(description) = format::describe(path) else { return };
+    let Ok(description) = format::describe(path).map_err(|e| e.to_string()) else { return };
     let _ = description.to_string();
     let _ = small_arrays(path).map_err(|e| e.to_string());
-    let _ = first_samples(path).map_err(|e| e.to_string());
+    // An import begins as the description does, and fails where that did.
+    if description.layout.is_ok() {
+        let _ = first_samples(path).map_err(|e| e.to_string());
+    }
 }
 
 fn small_arrays(path: &Path) -> Result<()> {
