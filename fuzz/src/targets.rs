@@ -36,6 +36,9 @@ pub const TARGETS: [(&str, Target); 8] = [
 /// Numbers of an array that are read; larger ones are described only.
 const MOST_NUMBERS: usize = 1 << 12;
 
+/// Numbers that no machine holds.
+const NO_MACHINE: usize = 1 << 40;
+
 /// The folder of inputs, in memory where the system has such a place; every process has its own.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
@@ -169,9 +172,9 @@ fn small_arrays(path: &Path) -> Result<()> {
 fn first_samples(path: &Path) -> Result<()> {
     let options = ImportOptions::default();
     let layout = format::recognise(&[path.to_path_buf()], &options)?;
-    // A few bytes can stand for many numbers, which a file may hold.
+    // A few bytes can stand for many numbers and samples, which a file may hold; more than any machine holds are refused.
     let numbers = layout.axes.iter().fold(layout.fields.len(), |numbers, axis| numbers.saturating_mul(axis.nodes));
-    if numbers > 16 * MOST_NUMBERS {
+    if (16 * MOST_NUMBERS..NO_MACHINE).contains(&numbers) || (MOST_NUMBERS..NO_MACHINE).contains(&layout.samples) {
         return Ok(());
     }
     let mut source = FileSource::open(layout, &options)?;

@@ -1,6 +1,6 @@
 //! HDF5 files, and what is built on them: NetCDF-4 and MATLAB 7.3.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -56,8 +56,8 @@ pub fn open(path: &Path, matlab: bool) -> Result<Box<dyn ArrayFile>> {
     }
     let root = file.root_group().map_err(fail)?;
     let attributes = values(&root.attributes().map_err(fail)?);
-    let mut listing = Listing { matlab, arrays: Vec::new(), datasets: Vec::new() };
-    listing.walk(&root, "", 0).map_err(fail)?;
+    let mut listing = Listing { matlab, arrays: Vec::new(), datasets: Vec::new(), seen: HashSet::new() };
+    listing.walk(&root, "").map_err(fail)?;
     listing.name_dimensions();
     if listing.arrays.is_empty() {
         return Err(Error::input(path.display(), "the file holds no datasets").hint("save arrays in it"));
@@ -106,12 +106,17 @@ struct Listing {
     matlab: bool,
     arrays: Vec<ArrayInfo>,
     datasets: Vec<Option<Dataset>>,
+    /// The groups whose datasets are listed.
+    seen: HashSet<u64>,
 }
 
+/// Groups within groups that are listed.
+const DEEPEST: usize = 16;
+
 impl Listing {
-    fn walk(&mut self, group: &Group, prefix: &str, depth: usize) -> hdf5_reader::error::Result<()> {
-        // Groups may contain themselves.
-        if depth > 16 {
+    fn walk(&mut self, group: &Group, prefix: &str) -> hdf5_reader::error::Result<()> {
+        // Groups may contain themselves, and each other along many paths.
+        if prefix.matches('/').count() > DEEPEST || !self.seen.insert(group.address()) {
             return Ok(());
         }
         let (groups, datasets) = group.member_names()?;
@@ -132,7 +137,7 @@ impl Listing {
         for name in groups {
             // MATLAB keeps the contents of cells and objects there.
             if !(self.matlab && name.starts_with('#')) {
-                self.walk(&group.group(&name)?, &format!("{prefix}{name}/"), depth + 1)?;
+                self.walk(&group.group(&name)?, &format!("{prefix}{name}/"))?;
             }
         }
         Ok(())
