@@ -34,7 +34,10 @@ pub const TARGETS: [(&str, Target); 8] = [
 ];
 
 /// Numbers of an array that are read; larger ones are described only.
-const MOST_NUMBERS: usize = 1 << 16;
+const MOST_NUMBERS: usize = 1 << 12;
+
+/// Numbers that no machine holds.
+const NO_MACHINE: usize = 1 << 40;
 
 /// The folder of inputs, in memory where the system has such a place; every process has its own.
 fn folder() -> &'static Path {
@@ -119,8 +122,10 @@ pub fn configuration(data: &[u8]) {
 /// NumPy's arrays and archives.
 pub fn npy(data: &[u8]) {
     let path = file("input.npy", data);
-    let _ = npy::read(&path).map_err(|e| e.to_string());
-    let _ = npy::read_points(&path);
+    // Points are such an array.
+    if npy::read(&path).map_err(|e| e.to_string()).is_ok() {
+        let _ = npy::read_points(&path).map_err(|e| e.to_string());
+    }
     array_file(&path);
 }
 
@@ -141,10 +146,13 @@ pub fn csv(data: &[u8]) {
 
 /// Describes a file, reads its small arrays, and imports its first samples.
 fn array_file(path: &Path) {
-    let Ok(description) = format::describe(path) else { return };
+    let Ok(description) = format::describe(path).map_err(|e| e.to_string()) else { return };
     let _ = description.to_string();
     let _ = small_arrays(path).map_err(|e| e.to_string());
-    let _ = first_samples(path).map_err(|e| e.to_string());
+    // An import begins as the description does, and fails where that did.
+    if description.layout.is_ok() {
+        let _ = first_samples(path).map_err(|e| e.to_string());
+    }
 }
 
 fn small_arrays(path: &Path) -> Result<()> {
@@ -164,9 +172,9 @@ fn small_arrays(path: &Path) -> Result<()> {
 fn first_samples(path: &Path) -> Result<()> {
     let options = ImportOptions::default();
     let layout = format::recognise(&[path.to_path_buf()], &options)?;
-    // A few bytes can stand for many numbers, which a file may hold.
+    // A few bytes can stand for many numbers and samples, which a file may hold; more than any machine holds are refused.
     let numbers = layout.axes.iter().fold(layout.fields.len(), |numbers, axis| numbers.saturating_mul(axis.nodes));
-    if numbers > 16 * MOST_NUMBERS {
+    if (16 * MOST_NUMBERS..NO_MACHINE).contains(&numbers) || (MOST_NUMBERS..NO_MACHINE).contains(&layout.samples) {
         return Ok(());
     }
     let mut source = FileSource::open(layout, &options)?;

@@ -342,6 +342,12 @@ fn residuals_that_cannot_be_taken_are_refused() {
     refuse(at, &residual(&["--field", "p=line.npy", "--field", "K=line.npy"]), &["line.npy", "[H, W]"]);
     zeros("none.npy", "(0, 5, 4)", 0);
     refuse(at, &residual(&["--field", "p=none.npy", "--field", "K=none.npy"]), &["none.npy", "at least one"]);
+    // A residual without end, not a `null`.
+    fs::write(at.join("pole.toml"), DARCY.replace("laplacian(p)", "1/p")).unwrap();
+    let pole = ["residual", "--config", "pole.toml", "--field", "p=p.npy", "--field", "K=one.npy", "--out", "r.npy"];
+    write_f64(&at.join("one.npy"), "(5, 4)", &[1.0; 20]);
+    refuse(at, &pole, &["constraint.residual", "finite", "inf in sample 0"]);
+    assert!(!at.join("r.npy").exists());
     fs::write(at.join("plain.toml"), "[train]\nbatch = 4\n").unwrap();
     refuse(at, &["residual", "--config", "plain.toml", "--field", "p=p.npy"], &["plain.toml", "[constraint]"]);
     fs::write(at.join("typo.toml"), DARCY.replace("laplacian", "laplacan")).unwrap();

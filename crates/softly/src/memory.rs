@@ -1,13 +1,19 @@
 //! Memory that settings ask for, refused before it is allocated.
 
+use std::sync::LazyLock;
+
 use crate::error::{Error, Result};
 
 /// Bytes of memory that the machine has; a tebibyte where it does not tell.
 fn total() -> f64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib =
-        text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok());
-    kib.map_or(2f64.powi(40), |kib: f64| 1024.0 * kib)
+    static TOTAL: LazyLock<f64> = LazyLock::new(|| {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let kib = text
+            .lines()
+            .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok());
+        kib.map_or(2f64.powi(40), |kib: f64| 1024.0 * kib)
+    });
+    *TOTAL
 }
 
 /// Refuses the setting `key` if what it asks for, about `bytes`, is more than the machine has.

@@ -24,8 +24,8 @@ use crate::units::Units;
 /// The number of a network's weights is estimated within this factor.
 const ESTIMATE: f64 = 8.0;
 
-/// Weights that are not worth a check: 4 MB.
-const SMALL: f64 = 1e6;
+/// Weights that are not worth a check: 400 kB.
+const SMALL: f64 = 1e5;
 
 /// The folder of a file.
 fn folder_of(path: &Path) -> &Path {

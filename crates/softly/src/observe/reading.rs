@@ -1,5 +1,6 @@
 //! Measurements as users write them: tables `field,<axes>,value[,sd][,sample]`, and arrays with NaN where nothing is known.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use softly_pde::grid::Grid;
@@ -34,7 +35,7 @@ pub fn read(sources: &[String], grid: &Grid) -> Result<Cases> {
             let array = npy::read(&path)?;
             Ok((source.clone(), of_array(quantity, &path.display().to_string(), &array.shape, &array.values, grid)?))
         }
-        None => Ok((source.clone(), read_table(Path::new(source), grid)?)),
+        None => Ok((source.clone(), read_table(Path::new(source), sources.len() == 1, grid)?)),
     });
     together(files.collect::<Result<_>>()?)
 }
@@ -50,14 +51,18 @@ pub fn together(sources: Vec<(String, Cases)>) -> Result<Cases> {
     let cases: Cases = (0..count).map(case).collect();
     if let Some(empty) = cases.iter().position(Vec::is_empty) {
         let names: Vec<&str> = sources.iter().map(|(name, _)| name.as_str()).collect();
-        let problem = format!("expected at least one measurement of every sample, found none of sample {empty}");
-        return Err(Error::input(names.join(", "), problem)
-            .hint("samples count from 0 without gaps; leave out those without a number"));
+        return Err(nothing_for(&names.join(", "), empty));
     }
     if cases.is_empty() {
         return Err(Error::input("observe", "expected at least one file of measurements, found none"));
     }
     Ok(cases)
+}
+
+/// The refusal of a sample without readings.
+fn nothing_for(sources: &str, sample: usize) -> Error {
+    let problem = format!("expected at least one measurement of every sample, found none of sample {sample}");
+    Error::input(sources, problem).hint("samples count from 0 without gaps; leave out those without a number")
 }
 
 /// `NAME=array.npy` in its parts; a formula may hold a `=` of its own.
@@ -104,8 +109,9 @@ enum Column {
     Sample,
 }
 
-/// The rows of a table with the columns `field`, one per axis, `value`, and if wanted `sd` and `sample`.
-fn read_table(path: &Path, grid: &Grid) -> Result<Cases> {
+/// The rows of a table with the columns `field`, one per axis, `value`, and if wanted `sd` and `sample`. A table that is `alone` has
+/// readings of every sample.
+fn read_table(path: &Path, alone: bool, grid: &Grid) -> Result<Cases> {
     let text = read_text(path)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
@@ -114,7 +120,7 @@ fn read_table(path: &Path, grid: &Grid) -> Result<Cases> {
     };
     let separator = [';', '\t', ','].into_iter().find(|&c| head.contains(c)).unwrap_or(',');
     let columns = columns(&cells(head, separator), path, grid)?;
-    let mut cases: Cases = Vec::new();
+    let mut found: BTreeMap<usize, Vec<Reading>> = BTreeMap::new();
     for (number, line) in lines {
         let source = format!("{}, line {}", path.display(), number + 1);
         let cells = cells(line, separator);
@@ -126,13 +132,15 @@ fn read_table(path: &Path, grid: &Grid) -> Result<Cases> {
         if sample > 1_000_000 {
             return Err(Error::input(reading.source, format!("expected a sample's number, found {sample}")));
         }
-        cases.resize_with(cases.len().max(sample + 1), Vec::new);
-        cases[sample].push(reading);
+        found.entry(sample).or_default().push(reading);
     }
-    if cases.is_empty() {
+    let Some((&last, _)) = found.last_key_value() else {
         return Err(Error::input(path.display(), "the table has no rows").hint(example(grid)));
+    };
+    if alone && let Some((missing, _)) = found.keys().enumerate().find(|(i, sample)| i != *sample) {
+        return Err(nothing_for(&path.display().to_string(), missing));
     }
-    Ok(cases)
+    Ok((0..=last).map(|sample| found.remove(&sample).unwrap_or_default()).collect())
 }
 
 /// A table's row: its sample and its reading.

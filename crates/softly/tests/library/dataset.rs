@@ -141,6 +141,25 @@ fn broken_folders_are_refused_with_file_and_field() {
     DatasetFolder::open(&path).unwrap();
 }
 
+#[test]
+fn names_in_a_dataset_cannot_lead_out_of_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data");
+    make(&darcy(5), &path).unwrap();
+    let file = path.join("dataset.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let body = &text[..text.rfind("# checksum").unwrap()];
+    for name in ["../K", "/tmp/K", "a/b", "..", "", "K."] {
+        let body = body.replace("name = \"K\"", &format!("name = \"{name}\""));
+        assert!(body.contains(&format!("\"{name}\"")), "the description names its fields otherwise: {body}");
+        // The checksum is right: only the name is wrong.
+        fs::write(&file, format!("{body}# checksum {}\n", blake3::hash(body.as_bytes()))).unwrap();
+        let error = DatasetFolder::open(&path).err().expect("refused");
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains(&format!("`{name}` cannot be a field's name")), "{error}");
+    }
+}
+
 /// Flips a bit of a file at `distance` bytes before its end.
 fn flip(path: &Path, distance: usize) {
     let mut bytes = fs::read(path).unwrap();

@@ -387,6 +387,23 @@ fn files_that_cannot_be_read_say_why() {
 }
 
 #[test]
+fn files_that_promise_more_than_any_machine_holds_are_refused_at_once() {
+    let begin = std::time::Instant::now();
+    for (file, parts) in [
+        ("samples_without_end.h5", vec!["data import", "needs about", "this machine has"]),
+        ("frames_without_end.h5", vec!["data import", "needs about", "this machine has"]),
+        ("components_without_end.h5", vec!["0000/data", "at most 64 components", "1099511627776"]),
+        ("many_axes.npz", vec!["a grid has two axes"]),
+        ("many_dimensions.hdf5", vec!["spatial_dims", "found 40"]),
+    ] {
+        refused(source(&[file], &ImportOptions::default()), &parts);
+    }
+    // Groups that contain each other are listed once.
+    check("circles", "circles.h5");
+    assert!(begin.elapsed() < std::time::Duration::from_secs(20), "{:?}", begin.elapsed());
+}
+
+#[test]
 fn options_that_do_not_fit_say_what_would() {
     let with = |options: ImportOptions, file: &str| source(&[file], &options);
     let none = ImportOptions::default;

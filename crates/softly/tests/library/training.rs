@@ -103,9 +103,8 @@ fn other_vector_units_change_little() {
 
 #[test]
 fn the_number_of_threads_changes_no_bit_of_a_training() {
-    let unet = "denoiser.backbone={kind='unet', channels=8, multipliers=[1, 2], blocks=1, head=8}";
-    let darcy = |batch: usize, shares: usize| {
-        let settings = [unet, "data.count=24", "data.valid=4", "train.log_every=1"];
+    let darcy = |backbone: &str, batch: usize, shares: usize| {
+        let settings = [backbone, "data.count=24", "data.valid=4", "train.log_every=1"];
         let sizes = [format!("train.batch={batch}"), format!("train.shares={shares}")];
         let layers = Layers::new().preset("darcy-demo").unwrap().method("vanilla").unwrap();
         let settings = settings.into_iter().chain(sizes.iter().map(String::as_str));
@@ -114,7 +113,10 @@ fn the_number_of_threads_changes_no_bit_of_a_training() {
     let mlp = |batch: usize, shares: usize| {
         small("scd", &[&format!("train.batch={batch}"), &format!("train.shares={shares}"), "train.log_every=1"])
     };
-    let networks: [&dyn Fn(usize, usize) -> Config; 2] = [&darcy, &mlp];
+    let unet = "denoiser.backbone={kind='unet', channels=8, multipliers=[1, 2], blocks=1, head=8}";
+    let operator = "denoiser.backbone={kind='operator', channels=6, modes=4, blocks=1}";
+    let networks: [&dyn Fn(usize, usize) -> Config; 3] =
+        [&|batch, shares| darcy(unet, batch, shares), &|batch, shares| darcy(operator, batch, shares), &mlp];
     for (network, of) in networks.into_iter().enumerate() {
         for (batch, shares) in [(1, 1), (7, 1), (16, 1), (7, 3)] {
             let config = of(batch, shares);

@@ -1,6 +1,7 @@
 //! HDF5 files, and what is built on them: NetCDF-4 and MATLAB 7.3.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use hdf5_reader::group::Group;
@@ -21,6 +22,8 @@ pub const SIGNATURE_PLACES: [usize; 2] = [0, 512];
 
 /// Unfolded chunks that are kept, in bytes.
 const CACHE: usize = 32 << 20;
+/// Bytes of files that are read at once; larger ones are read piece by piece.
+const SMALL: u64 = 1 << 20;
 /// Bytes that a damaged file may ask for at once.
 const MOST: usize = 2 << 30;
 const LZF_FILTER: u16 = 32000;
@@ -40,15 +43,21 @@ pub fn open(path: &Path, matlab: bool) -> Result<Box<dyn ArrayFile>> {
     let options =
         OpenOptions::default().with_filter_registry(filters).with_chunk_cache_bytes(CACHE).with_max_read_bytes(MOST);
     let fail = |e| failure(path, &e);
-    let file = Hdf5File::open_with_options(path, options).map_err(fail)?;
-    let (promised, held) = (file.superblock().eof_address, path.metadata().map_err(Error::io("read", path))?.len());
+    let held = path.metadata().map_err(Error::io("read", path))?.len();
+    let file = if held <= SMALL {
+        Hdf5File::from_vec_with_options(fs::read(path).map_err(Error::io("read", path))?, options)
+    } else {
+        Hdf5File::open_with_options(path, options)
+    };
+    let file = file.map_err(fail)?;
+    let promised = file.superblock().eof_address;
     if promised != u64::MAX && promised > held {
         return Err(truncated(path, format!("it holds {held} bytes of {promised}")));
     }
     let root = file.root_group().map_err(fail)?;
     let attributes = values(&root.attributes().map_err(fail)?);
-    let mut listing = Listing { matlab, arrays: Vec::new(), datasets: Vec::new() };
-    listing.walk(&root, "", 0).map_err(fail)?;
+    let mut listing = Listing { matlab, arrays: Vec::new(), datasets: Vec::new(), seen: HashSet::new() };
+    listing.walk(&root, "").map_err(fail)?;
     listing.name_dimensions();
     if listing.arrays.is_empty() {
         return Err(Error::input(path.display(), "the file holds no datasets").hint("save arrays in it"));
@@ -97,12 +106,17 @@ struct Listing {
     matlab: bool,
     arrays: Vec<ArrayInfo>,
     datasets: Vec<Option<Dataset>>,
+    /// The groups whose datasets are listed.
+    seen: HashSet<u64>,
 }
 
+/// Groups within groups that are listed.
+const DEEPEST: usize = 16;
+
 impl Listing {
-    fn walk(&mut self, group: &Group, prefix: &str, depth: usize) -> hdf5_reader::error::Result<()> {
-        // Groups may contain themselves.
-        if depth > 16 {
+    fn walk(&mut self, group: &Group, prefix: &str) -> hdf5_reader::error::Result<()> {
+        // Groups may contain themselves, and each other along many paths.
+        if prefix.matches('/').count() > DEEPEST || !self.seen.insert(group.address()) {
             return Ok(());
         }
         let (groups, datasets) = group.member_names()?;
@@ -123,7 +137,7 @@ impl Listing {
         for name in groups {
             // MATLAB keeps the contents of cells and objects there.
             if !(self.matlab && name.starts_with('#')) {
-                self.walk(&group.group(&name)?, &format!("{prefix}{name}/"), depth + 1)?;
+                self.walk(&group.group(&name)?, &format!("{prefix}{name}/"))?;
             }
         }
         Ok(())

@@ -12,6 +12,7 @@ use super::plan::{Picked, Plan, Use};
 use super::stored::strides;
 use super::{ArrayFile, open};
 use crate::error::{Error, Result};
+use crate::memory;
 
 /// Bytes of numbers that are read at once, over all fields.
 const BLOCK_BYTES: usize = 96 << 20;
@@ -47,6 +48,9 @@ impl FileSource {
     pub fn open(layout: Layout, options: &ImportOptions) -> Result<Self> {
         let plan = Plan::new(layout, options)?;
         let axes = plan.axes()?;
+        // Each sample has a number of its own for each scalar; files without numbers can promise any number of samples.
+        let numbers = plan.layout.samples as f64 * plan.frames() as f64 * (plan.layout.scalars.len() + 1) as f64;
+        memory::check("data import", size_of::<f64>() as f64 * numbers)?;
         let groups = groups(&plan);
         let scalars = plan.scalars().into_iter().map(|s| (s.name, s.values)).collect();
         let notes = plan.layout.notes.clone();
@@ -128,7 +132,7 @@ impl FileSource {
         // Whole chunks of samples, so that none is unfolded twice.
         let mut chunk = frames;
         for group in &mut self.groups {
-            chunk = chunk.max(group.chunk()? * frames);
+            chunk = chunk.max(group.chunk()?.saturating_mul(frames));
         }
         let fitting = |limit: usize| (limit / bytes.max(1)).max(1);
         let small = fitting(BLOCK_BYTES);

@@ -8,8 +8,13 @@ use flate2::read::{DeflateDecoder, ZlibDecoder};
 
 use super::number::{NumberType, Real};
 
-/// Bytes that are read from a file at once.
+/// Bytes that are read from a file at once, at most.
 const BUFFER: usize = 1 << 18;
+
+/// Bytes that are read at once from a part of `length` bytes.
+fn buffer(length: u64) -> usize {
+    length.clamp(1 << 12, BUFFER as u64) as usize
+}
 
 /// Bytes at a distance from a beginning: a part of a file, or what a compressed part unfolds to.
 pub trait Bytes: Send {
@@ -28,7 +33,9 @@ pub struct FileBytes {
 impl FileBytes {
     /// Opens a file for reading from `base` on.
     pub fn open(path: &Path, base: u64) -> io::Result<Self> {
-        let mut input = BufReader::with_capacity(BUFFER, File::open(path)?);
+        let file = File::open(path)?;
+        let length = file.metadata()?.len();
+        let mut input = BufReader::with_capacity(buffer(length), file);
         input.seek(SeekFrom::Start(base))?;
         Ok(Self { input, base, position: base })
     }
@@ -80,12 +87,12 @@ impl Inflated {
     ) -> io::Result<BufReader<Box<dyn Read + Send>>> {
         let mut file = File::open(path)?;
         file.seek(SeekFrom::Start(base))?;
-        let part = BufReader::with_capacity(BUFFER, file).take(length);
+        let part = BufReader::with_capacity(buffer(length), file).take(length);
         let stream: Box<dyn Read + Send> = match compression {
             Compression::Zlib => Box::new(ZlibDecoder::new(part)),
             Compression::Deflate => Box::new(DeflateDecoder::new(part)),
         };
-        Ok(BufReader::with_capacity(BUFFER, stream))
+        Ok(BufReader::with_capacity(buffer(length), stream))
     }
 }
 

@@ -41,10 +41,12 @@ impl AxisGuess {
     }
 
     /// The axis through coordinates c_0 … c_{n−1} of spacing h. The domain of cells is [c_0 − h/2, c_{n−1} + h/2], of
-    /// periodic nodes [c_0, c_{n−1} + h], of other nodes [c_0, c_{n−1}].
+    /// periodic nodes [c_0, c_{n−1} + h], of other nodes [c_0, c_{n−1}]. An axis without coordinates has no domain.
     pub fn through(name: &str, coordinates: &[f64], periodic: bool, cells: bool, from: impl Into<String>) -> Self {
         let nodes = coordinates.len();
-        let (c0, c1) = (coordinates[0], coordinates[nodes - 1]);
+        let [Some(&c0), Some(&c1)] = [coordinates.first(), coordinates.last()] else {
+            return Self::new(name, 0, [0.0, 0.0], from);
+        };
         let h = spacing(coordinates);
         let scale = c0.abs().max(c1.abs());
         let even = h != 0.0
@@ -116,5 +118,6 @@ mod tests {
         let coordinates = |c: &[f64]| AxisGuess::through("t", c, false, false, "").coordinates;
         assert_eq!(coordinates(&[1.0, 2.0, 4.0]), Coordinates::Uneven);
         assert_eq!(coordinates(&[1.0, 1.0]), Coordinates::Uneven, "no extent");
+        assert_eq!(AxisGuess::through("x", &[], true, true, "").nodes, 0);
     }
 }

@@ -7,6 +7,9 @@ use crate::error::{Error, Result};
 /// The name of this layout.
 pub const NAME: &str = "arrays";
 
+/// Axes of an array whose orders are all tried: n! of them.
+const MOST_PERMUTED: usize = 5;
+
 /// Axes that a user named.
 pub struct Names<'a>(pub &'a [String]);
 
@@ -60,6 +63,7 @@ pub fn recognise(contents: &mut Contents, names: &Names, only: Option<&str>) -> 
         match channels {
             None => fields.push(contents.field(&name, array, roles.clone())),
             Some((position, count)) => {
+                super::check_components(contents, array, count)?;
                 for k in 0..count {
                     let mut roles = roles.clone();
                     roles[position] = Role::Component(k);
@@ -211,7 +215,8 @@ fn check_order(
     if fits(&given) {
         return Ok(());
     }
-    if let Some(order) = orders(axes.len()).into_iter().find(|order| fits(order)) {
+    let orders = if axes.len() <= MOST_PERMUTED { orders(axes.len()) } else { Vec::new() };
+    if let Some(order) = orders.into_iter().find(|order| fits(order)) {
         let mut names = order.iter().map(|&axis| axes[axis].0.as_str());
         let names: Vec<&str> = meanings
             .iter()

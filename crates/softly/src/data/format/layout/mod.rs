@@ -77,6 +77,9 @@ pub struct Scalar {
     pub values: Vec<f64>,
 }
 
+/// Numbers of the longest list that is read for an axis or for samples.
+const MOST_NUMBERS: usize = 1 << 22;
+
 /// What `files` (or the options' fields) are taken for.
 pub fn recognise(files: &[PathBuf], options: &ImportOptions) -> Result<Layout> {
     let mut numbers = Vec::new();
@@ -174,7 +177,7 @@ impl Contents<'_> {
         };
         let shape = self.arrays()[position].shape.clone();
         // Coordinates of a grid that changes between samples may be large; only lists are needed.
-        if self.arrays()[position].size() > 10_000_000 {
+        if self.arrays()[position].size() > MOST_NUMBERS {
             return Ok(None);
         }
         self.file.read_f64(position, &vec![0; shape.len()], &shape).map(Some)
@@ -245,6 +248,19 @@ fn no_such_array(path: &Path, array: &str, names: &[&str]) -> Error {
     Error::input(path.display(), format!("there is no array {array}; the file has {}", list(names))).hint(hint)
 }
 
+/// Components that an array may have: each is a field.
+const MOST_COMPONENTS: usize = 64;
+
+/// Refuses an array of more components than any has.
+fn check_components(contents: &Contents, array: &str, count: usize) -> Result<()> {
+    if count <= MOST_COMPONENTS {
+        return Ok(());
+    }
+    let problem = format!("expected at most {MOST_COMPONENTS} components, found an axis of {count}");
+    Err(Error::input(format!("{}:{array}", contents.path.display()), problem)
+        .hint("name its axes with --field NAME=FILE:ARRAY --axes …"))
+}
+
 /// At most twenty names.
 fn list(names: &[&str]) -> String {
     let more = if names.len() > 20 { format!(" and {} more", names.len() - 20) } else { String::new() };
@@ -282,7 +298,7 @@ fn combine(mut a: Layout, b: Layout) -> Result<Layout> {
             x.pieces.extend(y.pieces);
         }
         a.scalars = joined_scalars(&a.scalars, a.samples, &b.scalars, b.samples, &second)?;
-        a.samples += b.samples;
+        a.samples = a.samples.saturating_add(b.samples);
         return Ok(a);
     }
     if let Some(twice) = b.fields.iter().find(|y| a.fields.iter().any(|x| x.name == y.name)) {

@@ -56,7 +56,7 @@ fn layout(name: &str, fields: Vec<FieldSource>, axes: Vec<AxisGuess>, samples: u
 /// Vorticity: `a` `[N, x, y]` at first and `u` `[N, x, y, t]` later, periodic; `t` lists the times.
 fn navier_stokes(contents: &mut Contents) -> Result<Option<Layout>> {
     let (a, u) = (contents.shape("a"), contents.shape("u"));
-    if a.len() != 3 || u.len() != 4 || u[..3] != a[..] {
+    if a.len() != 3 || u.len() != 4 || u[..3] != a[..] || u[3] == 0 {
         return Ok(None);
     }
     let frames = u[3];

@@ -181,6 +181,7 @@ pub fn groups(contents: &mut Contents) -> Result<Option<Layout>> {
         axes.push(axis(contents, name, &format!("{first}/grid/{name}"), shape[i], false)?);
     }
     let components = shape[shape.len() - 1];
+    super::check_components(contents, &format!("{first}/data"), components)?;
     let water = contents.path.to_string_lossy().contains("rdb");
     let (kind, known): (_, &[&str]) = match (components, names.len()) {
         (1, 3) if water => ("shallow water", &["h"]),

@@ -12,9 +12,10 @@ pub fn recognise(contents: &mut Contents) -> Result<Option<Layout>> {
     }
     let attributes = contents.file.group_attributes("dimensions")?;
     let dims = find(&attributes, "spatial_dims").map(|v| v.texts().to_vec()).unwrap_or_default();
-    if dims.is_empty() {
+    if !(1..=3).contains(&dims.len()) {
         let place = format!("{}:dimensions", contents.path.display());
-        return Err(Error::input(place, "expected the attribute spatial_dims of The Well's format"));
+        let problem = "expected one to three names in the attribute spatial_dims, as The Well's format has them";
+        return Err(Error::input(place, format!("{problem}, found {}", dims.len())));
     }
     let periodic = periodic_dims(contents)?;
     let mut notes = Vec::new();
