@@ -154,7 +154,7 @@ fn names_in_a_dataset_cannot_lead_out_of_its_folder() {
         assert!(body.contains(&format!("\"{name}\"")), "the description names its fields otherwise: {body}");
         // The checksum is right: only the name is wrong.
         fs::write(&file, format!("{body}# checksum {}\n", blake3::hash(body.as_bytes()))).unwrap();
-        let error = DatasetFolder::open(&path).err().expect("refused");
+        let error = DatasetFolder::open(&path).err().unwrap();
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains(&format!("`{name}` cannot be a field's name")), "{error}");
     }
