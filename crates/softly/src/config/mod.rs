@@ -256,6 +256,7 @@ impl Config {
         if let (None, Some((key, _))) = (&self.constraint, needs.iter().find(|(_, used)| *used)) {
             return Err(Error::input(key, "needs a [constraint] table, and there is none"));
         }
+        [&self.constraint, &self.truth].into_iter().flatten().try_for_each(ConstraintConfig::check_letters)?;
         self.check_parameters()?;
         let fields = self.constraint.as_ref().map_or(&[][..], |c| &c.fields);
         self.denoiser.scd.as_ref().map_or(Ok(()), |scd| scd.check(fields, self.objective.base_loss))

@@ -294,6 +294,12 @@ impl ConstraintConfig {
         Ok((symbols, RuntimeParameters(sources)))
     }
 
+    /// Refuses names of fields and parameters with other letters than names have.
+    pub(crate) fn check_letters(&self) -> Result<()> {
+        self.parameters.keys().try_for_each(|name| checks::name("constraint.parameters", name))?;
+        self.fields.iter().try_for_each(|name| checks::name("constraint.fields", name))
+    }
+
     /// Refuses a constraint without fields or formulas, and names that mean two things or nothing.
     fn check_names(&self) -> Result<()> {
         if self.fields.is_empty() {
@@ -302,11 +308,8 @@ impl ConstraintConfig {
         if self.residuals().is_empty() {
             return Err(Error::input("constraint.residual", "no formula is given"));
         }
-        for parameter in self.parameters.keys() {
-            checks::name("constraint.parameters", parameter)?;
-        }
+        self.check_letters()?;
         for (i, name) in self.fields.iter().enumerate() {
-            checks::name("constraint.fields", name)?;
             if self.fields[..i].contains(name) {
                 return Err(Error::input("constraint.fields", format!("`{name}` is named twice")));
             }

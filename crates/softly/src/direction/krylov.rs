@@ -1,7 +1,5 @@
 //! Linear systems solved by a given number of Krylov iterations in tensor operations, every sample by itself.
 
-use std::collections::VecDeque;
-
 use burn::tensor::Tensor;
 
 use crate::tensors::constant;
@@ -59,7 +57,7 @@ pub(crate) fn conjugate_residuals<const D: usize>(
 /// sample.
 ///
 /// Every search direction is made conjugate to all earlier ones. In exact numbers the last would do; in f32 the iteration then
-/// forgets what it has solved. Under autodiff it is the last alone, for the memory of the others.
+/// forgets what it has solved.
 pub(crate) fn conjugate_gradients<const D: usize>(
     right: Tensor<D>,
     iterations: &[usize],
@@ -70,8 +68,7 @@ pub(crate) fn conjugate_gradients<const D: usize>(
     let mut residual = right;
     let mut solution = residual.zeros_like();
     // Search directions s, their images A s, and the inverse of each s·A s.
-    let mut past: VecDeque<(Tensor<D>, Tensor<D>, Tensor<D>)> = VecDeque::with_capacity(most);
-    let kept = if residual.is_autodiff() { 1 } else { most };
+    let mut past: Vec<(Tensor<D>, Tensor<D>, Tensor<D>)> = Vec::with_capacity(most);
     for done in 0..most {
         let mut search = precondition(residual.clone());
         for (old, old_image, inverse) in &past {
@@ -83,10 +80,7 @@ pub(crate) fn conjugate_gradients<const D: usize>(
         let length = under_way(dot(&residual, &search) * inverse.clone(), iterations, done);
         solution = solution + search.clone() * length.clone();
         residual = residual - image.clone() * length;
-        if past.len() == kept {
-            past.pop_front();
-        }
-        past.push_back((search, image, inverse));
+        past.push((search, image, inverse));
     }
     solution
 }

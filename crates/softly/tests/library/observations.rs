@@ -207,7 +207,7 @@ fn arrays_hold_nan_where_nothing_is_known_and_one_case_or_many() {
     values[42] = f64::NAN;
     values[43] = f64::NAN;
     let empty = write("empty.npy", &[2, 6, 7], values);
-    refused(read_observations(&[source("p", &empty)], &site.grid), &["none for sample 1"]);
+    refused(read_observations(&[source("p", &empty)], &site.grid), &["none of sample 1"]);
     let nothing = write("nothing.npy", &[6, 7], vec![f64::NAN; 42]);
     refused(read_observations(&[source("p", &nothing)], &site.grid), &["nothing.npy", "NaN at every node"]);
     let infinite = write("infinite.npy", &[6, 7], vec![f64::INFINITY; 42]);

@@ -155,8 +155,8 @@ fn a_fresh_softly_constrained_model_is_its_base_denoiser_bit_for_bit() {
 struct Along(f64);
 
 impl Direction for Along {
-    fn correction_in(&self, working: DType, base: &Tensor<4>, _: &[f64], at: &[Precondition]) -> Tensor<4> {
-        (base.clone() * per_sample(at.iter().map(|c| self.0 * c.out), base)).cast(working)
+    fn correction_in(&self, _: DType, base: &Tensor<4>, _: &[f64], coefficients: &[Precondition]) -> Tensor<4> {
+        base.clone() * per_sample(coefficients.iter().map(|c| self.0 * c.out), base)
     }
 }
 

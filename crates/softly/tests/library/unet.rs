@@ -305,7 +305,7 @@ fn trainings_in_half_precision_see_the_gradients_of_single_precision() {
                 let dataset = Dataset::from_config(&config.data).unwrap();
                 let mut training = Training::new(&config, dataset, &cpu()).unwrap();
                 // The gain of the output is 0 before the first step, and then one rate, 0.05, more with every step.
-                (0..3).map(|_| training.step().unwrap().unwrap()).next_back().unwrap()
+                (0..3).map(|_| training.step().unwrap().unwrap()).collect::<Vec<_>>().pop().unwrap()
             })
         })
     };
