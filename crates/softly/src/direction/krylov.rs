@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 
 /// Σ over all numbers of a sample, `[N, …]` → `[N, 1, …]`.
 pub(crate) fn sum<const D: usize>(x: Tensor<D>) -> Tensor<D> {
@@ -56,8 +56,8 @@ pub(crate) fn conjugate_residuals<const D: usize>(
 /// x with A x ≈ b by preconditioned conjugate gradients, A symmetric and positive; all `[N, …]`, and so many `iterations` of each
 /// sample.
 ///
-/// Every search direction is made conjugate to all earlier ones. In exact numbers the last would do; in f32 the iteration then
-/// forgets what it has solved. Under autodiff it is the last alone, for the memory of the others.
+/// Every search direction is made conjugate to the last one. In f32 the iteration would then forget what it has solved: there it is
+/// made conjugate to all earlier ones, but under autodiff, for the memory of the others.
 pub(crate) fn conjugate_gradients<const D: usize>(
     right: Tensor<D>,
     iterations: &[usize],
@@ -69,7 +69,8 @@ pub(crate) fn conjugate_gradients<const D: usize>(
     let mut solution = residual.zeros_like();
     // Search directions s, their images A s, and the inverse of each s·A s.
     let mut past: VecDeque<(Tensor<D>, Tensor<D>, Tensor<D>)> = VecDeque::with_capacity(most);
-    let kept = if residual.is_autodiff() { 1 } else { most };
+    let forgets = residual.dtype() == DType::F32 && !residual.is_autodiff();
+    let kept = if forgets { most } else { 1 };
     for done in 0..most {
         let mut search = precondition(residual.clone());
         for (old, old_image, inverse) in &past {
