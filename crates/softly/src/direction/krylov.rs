@@ -1,6 +1,6 @@
 //! Linear systems solved by a given number of Krylov iterations in tensor operations, every sample by itself.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 use crate::tensors::constant;
 
@@ -55,21 +55,47 @@ pub(crate) fn conjugate_residuals<const D: usize>(
 
 /// x with A x ≈ b by preconditioned conjugate gradients, A symmetric and positive; all `[N, …]`, and so many `iterations` of each
 /// sample.
-///
-/// Every search direction is made conjugate to all earlier ones. In exact numbers the last would do; in f32 the iteration then
-/// forgets what it has solved.
 pub(crate) fn conjugate_gradients<const D: usize>(
     right: Tensor<D>,
     iterations: &[usize],
     apply: impl Fn(Tensor<D>) -> Tensor<D>,
     precondition: impl Fn(Tensor<D>) -> Tensor<D>,
 ) -> Tensor<D> {
-    let most = iterations.iter().copied().max().unwrap_or(0);
+    if right.dtype() == DType::F32 && !right.is_autodiff() {
+        return all_conjugate(right, iterations, apply, precondition);
+    }
+    let mut residual = right;
+    let mut solution = residual.zeros_like();
+    let mut scaled = precondition(residual.clone());
+    let mut search = scaled.clone();
+    let mut size = dot(&residual, &scaled);
+    for done in 0..most(iterations) {
+        let image = apply(search.clone());
+        // Zero only if there is nothing left to solve.
+        let length = under_way(size.clone() / dot(&search, &image).clamp_min(1e-18), iterations, done);
+        solution = solution + search.clone() * length.clone();
+        residual = residual - image * length;
+        scaled = precondition(residual.clone());
+        let next = dot(&residual, &scaled);
+        search = scaled.clone() + search * (next.clone() / size.clamp_min(1e-18));
+        size = next;
+    }
+    solution
+}
+
+/// The same with every search direction made conjugate to all earlier ones, not to the last alone: in f32 the iteration would
+/// otherwise forget what it has solved. Autodiff would have to keep all of them.
+fn all_conjugate<const D: usize>(
+    right: Tensor<D>,
+    iterations: &[usize],
+    apply: impl Fn(Tensor<D>) -> Tensor<D>,
+    precondition: impl Fn(Tensor<D>) -> Tensor<D>,
+) -> Tensor<D> {
     let mut residual = right;
     let mut solution = residual.zeros_like();
     // Search directions s, their images A s, and the inverse of each s·A s.
-    let mut past: Vec<(Tensor<D>, Tensor<D>, Tensor<D>)> = Vec::with_capacity(most);
-    for done in 0..most {
+    let mut past: Vec<(Tensor<D>, Tensor<D>, Tensor<D>)> = Vec::with_capacity(most(iterations));
+    for done in 0..most(iterations) {
         let mut search = precondition(residual.clone());
         for (old, old_image, inverse) in &past {
             search = search.clone() - old.clone() * (dot(&search, old_image) * inverse.clone());
@@ -83,6 +109,11 @@ pub(crate) fn conjugate_gradients<const D: usize>(
         past.push((search, image, inverse));
     }
     solution
+}
+
+/// The iterations of the sample that takes most of them.
+fn most(iterations: &[usize]) -> usize {
+    iterations.iter().copied().max().unwrap_or(0)
 }
 
 /// `length` `[N, 1, …]` of the samples that take more than `done` iterations, 0 of the others.
