@@ -206,6 +206,17 @@ fn absurd_exponents_are_computed_as_they_stand() {
 }
 
 #[test]
+fn names_in_a_constraint_cannot_lead_out_of_a_folder() {
+    for name in ["../p", "a/b", "/p", "..", ""] {
+        let law = law(&[name, "K"], Residuals::One("K".into()), Norm::L1Mean);
+        let error = SoftConstraint::new(&law, &law.fields, &Grid::unit(4, 4), &Units::identity(2)).err();
+        let error = error.expect("refused");
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains(&format!("`{name}` cannot be a field's name")), "{error}");
+    }
+}
+
+#[test]
 fn the_constraints_gradient_matches_finite_differences_under_every_norm() {
     for case in cases() {
         let h = 1e-6;
