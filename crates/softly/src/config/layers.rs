@@ -436,6 +436,8 @@ mod tests {
             ("sampler.churn.noise=nan", "sampler.churn.noise"),
             ("objective.noise.std=0", "objective.noise.std"),
             ("denoiser.scd.hidden=3", "denoiser.scd"),
+            ("constraint={fields=['../u'], residual='1'}", "constraint.fields"),
+            ("constraint={fields=['u'], residual='u', parameters={'a/b'=1.0}}", "constraint.parameters"),
         ] {
             let set = if setting.contains("noise.std") {
                 Layers::new().set("objective.noise={kind='log-normal', mean=-1.2, std=0.0}")
