@@ -32,7 +32,8 @@ def measure(args, work, case):
 def markdown(result):
     """One table for each thing that changes."""
     lines = ["# Growth of time and memory", ""]
-    lines += [f"`python3 bench/growth.py`, softly {result['about']['commit']}; {result['about']['cpu']}.", ""]
+    about = result["about"]
+    lines += [f"`python3 bench/growth.py --rounds {about['rounds']}`, softly {about['commit']}; {about['cpu']}.", ""]
     for what, values in STEPS.items():
         rest = ", ".join(f"{name} {value}" for name, value in START.items() if name != what)
         lines += [f"| {what} ({rest}) | parameters | " + " | ".join(f"{name}: ms, MB" for name in WORK.values()) + " |", "|---|---|---|---|"]
