@@ -238,14 +238,15 @@ compared with; if there is none, an adapted run is compared with its frozen base
         #[command(flatten)]
         compute: Compute,
     },
-    /// Write a run for other programs: curves for TensorBoard, fields for ParaView.
+    /// Write a run for other programs: curves for TensorBoard, fields for ParaView; or a smaller snapshot to share.
     #[command(after_help = "\
 Examples:
   softly export runs/scd --to tensorboard          then: tensorboard --logdir runs
   softly export runs/scd --to tensorboard --follow while it trains in another window
   softly export runs/scd --to vti --count 4        samples with their residuals, one .vti file each
   softly export runs/scd --to vti --data           held-out data of the run instead
-  softly export data/darcy --to vti --out fields   held-out data of a dataset folder")]
+  softly export data/darcy --to vti --out fields   held-out data of a dataset folder
+  softly export runs/scd --to half --out shared    shared/snapshot.safetensors: sample, eval, adapt take it as it is")]
     Export(Export),
     /// Reference solutions of the studies' equations.
     #[command(after_help = "Example:\n  softly solve darcy --permeability K.npy --out p.npy")]
@@ -304,16 +305,16 @@ pub struct Init {
     pub compute: Compute,
 }
 
-/// What to write for other programs.
+/// What to write for other programs and people.
 #[derive(Debug, Args)]
 pub struct Export {
-    /// A run folder; with `--to vti` also a snapshot file or a dataset folder.
+    /// A run folder; with `--to vti` also a snapshot file or a dataset folder, with `--to half` also a snapshot file.
     #[arg(value_name = "RUN")]
     pub source: PathBuf,
     /// The format.
     #[arg(long, value_enum)]
     pub to: ViewerName,
-    /// Folder for the files: `tensorboard` or `vti` inside RUN by default.
+    /// Folder for the files: `tensorboard`, `vti` or `half` inside RUN by default.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Go on with every new line of metrics until the training ends or Ctrl-C is pressed (tensorboard).
@@ -333,13 +334,15 @@ pub struct Export {
     pub compute: Compute,
 }
 
-/// A program that shows curves or fields.
+/// What the files are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ViewerName {
     /// TensorBoard: an event file of loss, gradient norm, rate and learned parameters.
     Tensorboard,
     /// VTK and ParaView: image data, one file per sample.
     Vti,
+    /// Sharing: the snapshot with weights rounded to half precision, half as many bytes.
+    Half,
 }
 
 /// What to measure of a trained model.

@@ -390,3 +390,24 @@ fn fields_become_image_data() {
     let snapshot = adapted.join("snapshots/final.safetensors");
     refuse(at, &["export", snapshot.to_str().unwrap(), "--to", "vti"], &["--out", "folder"]);
 }
+
+#[test]
+fn a_snapshot_in_half_precision_is_used_as_any_other() {
+    let at = home();
+    let (_place, adapted) = copy_of("adapted");
+    let run = adapted.to_str().unwrap();
+    assert_eq!(
+        Path::new(succeed(at, &["export", run, "--to", "half"]).trim()),
+        adapted.join("half/snapshot.safetensors")
+    );
+    let half = adapted.join("half/snapshot.safetensors");
+    let half = half.to_str().unwrap();
+    let loss = |of: &str| {
+        json(at, &["eval", of, "--metrics", "loss", "--data", "data"])["denoising_loss"]["mean"].as_f64().unwrap()
+    };
+    let (whole, rounded) = (loss(run), loss(half));
+    assert!(rounded != whole && (rounded / whole - 1.0).abs() < 5e-3, "{rounded} and {whole}");
+    refuse(at, &["export", run, "--to", "half", "--follow"], &["--follow", "tensorboard"]);
+    refuse(at, &["export", half, "--to", "half"], &["--out", "folder"]);
+    refuse(at, &["export", "data", "--to", "half", "--out", "elsewhere"], &["data"]);
+}

@@ -146,12 +146,19 @@ pub(crate) trait Job {
 /// Longest vector of all instruction sets.
 pub(crate) const MAX_LANES: usize = 16;
 
+/// Length of [`Simd::Half`] of all instruction sets.
+pub(crate) const MIN_LANES: usize = 8;
+
 /// Vector operations of one instruction set. A value of the type proves that the processor has it.
 pub(crate) trait Simd: Copy + Send + Sync {
     const LANES: usize;
     type V: Copy;
     /// A vector of half as many `f64`.
     type Wide: Copy;
+    /// Vectors of [`MIN_LANES`]: half as long, or the same where there are no shorter ones.
+    type Half: Simd;
+
+    fn half(self) -> Self::Half;
 
     fn splat(self, x: f32) -> Self::V;
     /// Reads `LANES` numbers.
@@ -303,9 +310,14 @@ fn zip<const L: usize>(a: [f32; L], b: [f32; L], f: impl Fn(f32, f32) -> f32) ->
 impl<const L: usize> Simd for Portable<L> {
     const LANES: usize = L;
     type V = [f32; L];
+    type Half = Portable<MIN_LANES>;
     /// Of which the first `L / 2` count.
     type Wide = [f64; MAX_LANES / 2];
 
+    #[inline(always)]
+    fn half(self) -> Self::Half {
+        Portable
+    }
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
         [x; L]
@@ -463,7 +475,12 @@ impl Simd for Avx2 {
     const LANES: usize = 8;
     type V = __m256;
     type Wide = __m256d;
+    type Half = Self;
 
+    #[inline(always)]
+    fn half(self) -> Self::Half {
+        self
+    }
     #[inline(always)]
     fn wide_splat(self, x: f64) -> Self::Wide {
         // SAFETY: a value of `Self` exists only inside functions that enable the feature.
@@ -531,7 +548,13 @@ impl Simd for Avx512 {
     const LANES: usize = 16;
     type V = __m512;
     type Wide = __m512d;
+    type Half = Avx2;
 
+    #[inline(always)]
+    fn half(self) -> Self::Half {
+        // Processors with AVX-512 have AVX2, and `run_avx512` enables it.
+        Avx2(())
+    }
     #[inline(always)]
     fn wide_splat(self, x: f64) -> Self::Wide {
         // SAFETY: a value of `Self` exists only inside functions that enable the feature.

@@ -14,7 +14,7 @@ use crate::gemm::with_rows;
 use crate::interleave::{TOGETHER, interleave};
 use crate::scratch::{Scratch, Shared};
 use crate::shape::ConvShape;
-use crate::simd::{Job, Level, MAX_LANES, Simd};
+use crate::simd::{Job, Level, MAX_LANES, MIN_LANES, Simd};
 
 /// Outputs and inputs of a tile per direction, and points of the products.
 const TILE: usize = 4;
@@ -131,6 +131,22 @@ macro_rules! both_ways {
     }};
 }
 
+/// Evaluates `$body` for every vector of `$columns` numbers, a multiple of [`MIN_LANES`]: `$at` is the first of them, and `$s`
+/// is of half as long vectors for the last if need be.
+macro_rules! each_vector {
+    ($s:ident, $columns:expr, $at:ident => $body:expr) => {{
+        let columns: usize = $columns;
+        let whole = columns / S::LANES * S::LANES;
+        for $at in (0..whole).step_by(S::LANES) {
+            $body;
+        }
+        if S::Half::LANES < S::LANES && whole < columns {
+            let ($s, $at) = ($s.half(), whole);
+            $body;
+        }
+    }};
+}
+
 /// Rows of tiles that one task treats together, counted over all samples.
 #[derive(Clone, Copy)]
 struct TileRows {
@@ -205,64 +221,90 @@ fn turn<S: Simd>(
     }
 }
 
-/// `R` rows of `A` times `C` vectors of columns of `B`: `Σ_k a[r·a_row + k·a_step] · b[k·b_step + c·LANES..]`.
+/// Sums of `R` rows and `C` vectors of columns, and of `H` half vectors behind them.
+type Sums<S, const R: usize, const C: usize, const H: usize> =
+    ([[<S as Simd>::V; C]; R], [[<<S as Simd>::Half as Simd>::V; H]; R]);
+
+/// `R` rows of `A` times `C` vectors and `H` half vectors of columns of `B`: `Σ_k a[r·a_row + k·a_step] · b[k·b_step + column]`.
 ///
 /// # Safety
-/// `a` must be valid at `(R − 1)·a_row + (steps − 1)·a_step`, `b` for `(steps − 1)·b_step + C·LANES` numbers.
+/// `a` must be valid at `(R − 1)·a_row + (steps − 1)·a_step`, `b` for `(steps − 1)·b_step` and all columns more.
 #[inline(always)]
-unsafe fn products<S: Simd, const R: usize, const C: usize>(
+unsafe fn products<S: Simd, const R: usize, const C: usize, const H: usize>(
     s: S,
     (a, a_row, a_step): (*const f32, usize, usize),
     (b, b_step): (*const f32, usize),
     steps: usize,
-) -> [[S::V; C]; R] {
-    let mut sums = [[s.splat(0.0); C]; R];
+) -> Sums<S, R, C, H> {
+    let half = s.half();
+    let (mut sums, mut half_sums) = ([[s.splat(0.0); C]; R], [[half.splat(0.0); H]; R]);
     let (mut a, mut b) = (a, b);
     for _ in 0..steps {
-        let mut vectors = [s.splat(0.0); C];
+        let (mut vectors, mut half_vectors) = ([s.splat(0.0); C], [half.splat(0.0); H]);
         for c in 0..C {
             // SAFETY: fewer than `steps` steps have been made, so this lies in the range that the caller promises.
             vectors[c] = unsafe { s.read(b.add(c * S::LANES)) };
         }
+        for h in 0..H {
+            // SAFETY: as above.
+            half_vectors[h] = unsafe { half.read(b.add(C * S::LANES + h * S::Half::LANES)) };
+        }
         for r in 0..R {
             // SAFETY: as above.
-            let factor = s.splat(unsafe { *a.add(r * a_row) });
+            let factor = unsafe { *a.add(r * a_row) };
             for c in 0..C {
-                sums[r][c] = s.mul_add(factor, vectors[c], sums[r][c]);
+                sums[r][c] = s.mul_add(s.splat(factor), vectors[c], sums[r][c]);
+            }
+            for h in 0..H {
+                half_sums[r][h] = half.mul_add(half.splat(factor), half_vectors[h], half_sums[r][h]);
             }
         }
         a = a.wrapping_add(a_step);
         b = b.wrapping_add(b_step);
     }
-    sums
+    (sums, half_sums)
 }
 
-/// First vectors and widths of the panels of columns that register blocks treat: pairs, the last one three if need be.
-fn panels(vectors: usize) -> impl Iterator<Item = (usize, usize)> {
-    let count = (vectors / 2).max(1);
-    (0..count).map(move |panel| (2 * panel, if panel + 1 < count { 2 } else { vectors - 2 * panel }))
+/// Columns that a register block treats together.
+#[derive(Clone, Copy)]
+struct Panel {
+    /// The first column, and the number of them.
+    first: usize,
+    columns: usize,
 }
 
-/// Evaluates `$body` with the constants `$C` equal to `$vectors` in `1..=3` and `$ROWS` the rows of its register block:
-/// enough sums that they need not wait for each other, few enough for the 16 registers of AVX2.
+/// Panels of `columns`, a multiple of [`MIN_LANES`]: pairs of vectors; the last one has three if need be, or fewer and a half.
+fn panels(lanes: usize, columns: usize) -> impl Iterator<Item = Panel> {
+    let (vectors, half) = (columns / lanes, columns % lanes > 0);
+    let count = (if half { vectors.div_ceil(2) } else { vectors / 2 }).max(1);
+    (0..count).map(move |panel| {
+        let first = 2 * lanes * panel;
+        Panel { first, columns: if panel + 1 < count { 2 * lanes } else { columns - first } }
+    })
+}
+
+/// Evaluates `$body` with the constants `$C` vectors and `$H` half vectors of a panel, and `$ROWS` rows of its register block:
+/// enough sums that they need not wait for each other, few enough for the 16 registers of AVX2. Vectors that have halves have
+/// 32 registers.
 macro_rules! with_panel {
-    ($vectors:expr, $C:ident, $ROWS:ident => $body:expr) => {
-        match $vectors {
-            1 => {
-                const $C: usize = 1;
-                const $ROWS: usize = 6;
+    ($columns:expr, $C:ident, $H:ident, $ROWS:ident => $body:expr) => {
+        with_panel!(@ $columns, $C, $H, $ROWS => $body, [1 0 6] [2 0 6] [3 0 3], [0 1 6] [1 1 6] [2 1 6])
+    };
+    (@ $columns:expr, $C:ident, $H:ident, $ROWS:ident => $body:expr, $([$c:literal $h:literal $rows:literal])*, $([$c2:literal $h2:literal $rows2:literal])*) => {
+        match ($columns / S::LANES, $columns % S::LANES > 0) {
+            $(($c, false) => {
+                const $C: usize = $c;
+                const $H: usize = $h;
+                const $ROWS: usize = $rows;
                 $body
-            }
-            2 => {
-                const $C: usize = 2;
-                const $ROWS: usize = 6;
+            })*
+            $(($c2, true) if S::Half::LANES < S::LANES => {
+                const $C: usize = $c2;
+                const $H: usize = $h2;
+                const $ROWS: usize = $rows2;
                 $body
-            }
-            _ => {
-                const $C: usize = 3;
-                const $ROWS: usize = 3;
-                $body
-            }
+            })*
+            _ => unreachable!("a panel of {} columns", $columns),
         }
     };
 }
@@ -280,15 +322,15 @@ pub(crate) enum Filters<'a> {
 pub(crate) fn convolve(shape: ConvShape, x: &[f32], filters: Filters, y: &mut [f32]) {
     let level = Level::current();
     let ConvShape { batch, inputs, outputs, .. } = shape;
-    let vectors = outputs.div_ceil(level.lanes());
-    let mut scratch = Scratch::new(POINTS * inputs * vectors * level.lanes());
+    let columns = outputs.next_multiple_of(MIN_LANES);
+    let mut scratch = Scratch::new(POINTS * inputs * columns);
     let transformed = scratch.slice();
     let shared = Shared::new(transformed);
-    panels(vectors).collect::<Vec<_>>().into_par_iter().for_each(|(first, width)| {
-        let size = POINTS * inputs * level.lanes();
+    panels(level.lanes(), columns).collect::<Vec<_>>().into_par_iter().for_each(|panel| {
+        let size = POINTS * inputs;
         // SAFETY: every task has its own panel.
-        let to = unsafe { shared.piece(first * size, width * size) };
-        level.run(PanelOfFilters { inputs, outputs, first, width, filters, to });
+        let to = unsafe { shared.piece(panel.first * size, panel.columns * size) };
+        level.run(PanelOfFilters { inputs, outputs, panel, filters, to });
     });
     let tiling = Tiling::new(shape);
     let tile_rows = batch * tiling.rows;
@@ -310,9 +352,7 @@ pub(crate) fn convolve(shape: ConvShape, x: &[f32], filters: Filters, y: &mut [f
 struct PanelOfFilters<'a> {
     inputs: usize,
     outputs: usize,
-    /// First vector of channels and number of them.
-    first: usize,
-    width: usize,
+    panel: Panel,
     filters: Filters<'a>,
     to: &'a mut [f32],
 }
@@ -321,38 +361,43 @@ impl Job for PanelOfFilters<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Self { inputs, outputs, .. } = self;
-        let columns = self.width * S::LANES;
-        assert_eq!(self.to.len(), POINTS * inputs * columns);
+    fn run<S: Simd>(mut self, s: S) {
+        assert_eq!(self.to.len(), POINTS * self.inputs * self.panel.columns);
+        each_vector!(s, self.panel.columns, at => self.vector(s, at));
+    }
+}
+
+impl PanelOfFilters<'_> {
+    /// The columns of a vector from `at` on.
+    #[inline(always)]
+    fn vector<S: Simd>(&mut self, s: S, at: usize) {
+        let Self { inputs, outputs, panel, filters, .. } = *self;
         let to = self.to.as_mut_ptr();
         let mut taps = [0.0; 9 * MAX_LANES];
-        for v in 0..self.width {
-            let first = (self.first + v) * S::LANES;
-            for i in 0..inputs {
-                for (lane, o) in (first..outputs.min(first + S::LANES)).enumerate() {
-                    let w: &[f32; 9] = match self.filters {
-                        Filters::Forward(w) => w[(o * inputs + i) * 9..].first_chunk(),
-                        Filters::Adjoint(w) => w[(i * outputs + o) * 9..].first_chunk(),
-                    }
-                    .expect("nine weights");
-                    let turned = matches!(self.filters, Filters::Adjoint(_));
-                    for tap in 0..9 {
-                        taps[tap * MAX_LANES + lane] = w[if turned { 8 - tap } else { tap }];
-                    }
+        let first = panel.first + at;
+        for i in 0..inputs {
+            for (lane, o) in (first..outputs.min(first + S::LANES)).enumerate() {
+                let w: &[f32; 9] = match filters {
+                    Filters::Forward(w) => w[(o * inputs + i) * 9..].first_chunk(),
+                    Filters::Adjoint(w) => w[(i * outputs + o) * 9..].first_chunk(),
                 }
-                both_ways!(
-                    s,
-                    filter_at_points,
-                    SIDE => WINDOW,
-                    (row, column) => s.load(&taps[(row * SIDE + column) * MAX_LANES..]),
-                    value => {
-                        let point = row * WINDOW + column;
-                        // SAFETY: `v < width`, `i < inputs` and `point < POINTS`, which the array has by the assertion.
-                        unsafe { s.write(value, to.add((point * inputs + i) * columns + v * S::LANES)) }
-                    }
-                );
+                .expect("nine weights");
+                let turned = matches!(filters, Filters::Adjoint(_));
+                for tap in 0..9 {
+                    taps[tap * MAX_LANES + lane] = w[if turned { 8 - tap } else { tap }];
+                }
             }
+            both_ways!(
+                s,
+                filter_at_points,
+                SIDE => WINDOW,
+                (row, column) => s.load(&taps[(row * SIDE + column) * MAX_LANES..]),
+                value => {
+                    let point = row * WINDOW + column;
+                    // SAFETY: a vector of the panel, `i < inputs` and `point < POINTS`, which the array has by the assertion.
+                    unsafe { s.write(value, to.add((point * inputs + i) * panel.columns + at)) }
+                }
+            );
         }
     }
 }
@@ -373,7 +418,7 @@ impl Job for Outputs<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let ConvShape { inputs, outputs, .. } = self.shape;
-        let stride = inputs.next_multiple_of(S::LANES);
+        let stride = inputs.next_multiple_of(MIN_LANES);
         let tiles = self.rows.count * self.tiling.columns;
         let mut scratch = Scratch::new(POINTS * tiles * stride);
         let windows = scratch.slice();
@@ -382,10 +427,10 @@ impl Job for Outputs<'_> {
         let sums = scratch.slice();
         let mut strip = Scratch::new(TILE * self.tiling.columns * TILE * S::LANES);
         let strip = strip.slice();
-        for (panel, width) in panels(outputs.div_ceil(S::LANES)) {
-            with_panel!(width, C, ROWS => {
-                let columns = C * S::LANES;
-                let filters = &self.filters[panel * S::LANES * POINTS * inputs..][..columns * POINTS * inputs];
+        for panel in panels(S::LANES, outputs.next_multiple_of(MIN_LANES)) {
+            let columns = panel.columns;
+            let filters = &self.filters[panel.first * POINTS * inputs..][..columns * POINTS * inputs];
+            with_panel!(columns, C, H, ROWS => {
                 for point in 0..POINTS {
                     let filters = &filters[point * inputs * columns..][..inputs * columns];
                     let windows = &windows[point * tiles * stride..][..tiles * stride];
@@ -393,8 +438,8 @@ impl Job for Outputs<'_> {
                     for t in (0..tiles).step_by(ROWS) {
                         with_rows!(ROWS.min(tiles - t), R => {
                             // SAFETY: `R` rows of `windows` with `inputs ≤ stride` numbers each, all rows of `filters`.
-                            let block = unsafe {
-                                products::<S, R, C>(
+                            let (block, halves) = unsafe {
+                                products::<S, R, C, H>(
                                     s,
                                     (windows[t * stride..].as_ptr(), stride, 1),
                                     (filters.as_ptr(), columns),
@@ -402,41 +447,55 @@ impl Job for Outputs<'_> {
                                 )
                             };
                             for r in 0..R {
+                                let sums = &mut sums[(t + r) * columns..][..columns];
                                 for c in 0..C {
-                                    s.store(block[r][c], &mut sums[(t + r) * columns + c * S::LANES..]);
+                                    s.store(block[r][c], &mut sums[c * S::LANES..]);
+                                }
+                                for h in 0..H {
+                                    s.half().store(halves[r][h], &mut sums[C * S::LANES + h * S::Half::LANES..]);
                                 }
                             }
                         });
                     }
                 }
-                for row in 0..self.rows.count {
-                    for c in 0..C {
-                        for t in 0..self.tiling.columns {
-                            let tile = row * self.tiling.columns + t;
-                            both_ways!(
-                                s,
-                                outputs_from_points,
-                                WINDOW => TILE,
-                                (row, column) => {
-                                    let point = row * WINDOW + column;
-                                    // SAFETY: `tile < tiles` and `c < C`: inside of the sums just computed.
-                                    unsafe { s.read(sums.as_ptr().add((point * tiles + tile) * columns + c * S::LANES)) }
-                                },
-                                value => {
-                                    let pixel = (row * self.tiling.columns + t) * TILE + column;
-                                    s.store(value, &mut strip[pixel * S::LANES..]);
-                                }
-                            );
-                        }
-                        self.write(s, row, (panel + c) * S::LANES, strip);
-                    }
-                }
             });
+            let sums = &sums[..POINTS * tiles * columns];
+            for row in 0..self.rows.count {
+                each_vector!(s, columns, at => {
+                    self.row_of_tiles(s, row, sums, (columns, at), strip);
+                    self.write(s, row, panel.first + at, strip);
+                });
+            }
         }
     }
 }
 
 impl Outputs<'_> {
+    /// The outputs of a vector of channels from column `at` on in a row of tiles, `strip [4, columns, LANES]`, from
+    /// `sums [POINTS, tiles, columns]`.
+    #[inline(always)]
+    fn row_of_tiles<S: Simd>(&self, s: S, row: usize, sums: &[f32], (columns, at): (usize, usize), strip: &mut [f32]) {
+        let tiles = self.rows.count * self.tiling.columns;
+        assert!(sums.len() == POINTS * tiles * columns && row < self.rows.count && at + S::LANES <= columns);
+        for t in 0..self.tiling.columns {
+            let tile = row * self.tiling.columns + t;
+            both_ways!(
+                s,
+                outputs_from_points,
+                WINDOW => TILE,
+                (row, column) => {
+                    let point = row * WINDOW + column;
+                    // SAFETY: `tile < tiles` and a whole vector from `at` on: inside of the sums as asserted.
+                    unsafe { s.read(sums.as_ptr().add((point * tiles + tile) * columns + at)) }
+                },
+                value => {
+                    let pixel = (row * self.tiling.columns + t) * TILE + column;
+                    s.store(value, &mut strip[pixel * S::LANES..]);
+                }
+            );
+        }
+    }
+
     /// Writes a row of tiles, `strip [4, columns, LANES]`, of the output channels from `first` on.
     #[inline(always)]
     fn write<S: Simd>(&self, s: S, row: usize, first: usize, strip: &[f32]) {
@@ -486,30 +545,40 @@ fn transform_windows<S: Simd>(
     let size = inputs * tiling.height * tiling.width;
     let mut scratch = Scratch::new(WINDOW * columns * stride);
     let strip = scratch.slice();
-    assert!(stride.is_multiple_of(S::LANES) && to.len() >= POINTS * tiles * stride);
+    assert!(stride.is_multiple_of(MIN_LANES) && to.len() >= POINTS * tiles * stride);
     for row in 0..rows.count {
         let (n, tile_row) = tiling.place(rows.first + row);
         turn(s, &x[n * size..][..size], tiling, 0..inputs, (tile_row * TILE, 0), columns, stride, strip);
         for t in 0..tiling.columns {
             let tile = row * tiling.columns + t;
-            for v in (0..stride).step_by(S::LANES) {
-                both_ways!(
-                    s,
-                    window_at_points,
-                    WINDOW => WINDOW,
-                    // SAFETY: `t·4 + column < columns` and `v + LANES ≤ stride`.
-                    (row, column) => unsafe {
-                        s.read(strip.as_ptr().add((row * columns + t * TILE + column) * stride + v))
-                    },
-                    value => {
-                        let point = row * WINDOW + column;
-                        // SAFETY: `tile < tiles` and `v + LANES ≤ stride`, and the array is long enough as asserted.
-                        unsafe { s.write(value, to.as_mut_ptr().add((point * tiles + tile) * stride + v)) }
-                    }
-                );
-            }
+            each_vector!(s, stride, v => {
+                // SAFETY: windows of `WINDOW` pixels each way from `t·4` on, `tile < tiles`, and vectors within the stride: the
+                // arrays are long enough as asserted.
+                unsafe {
+                    let from = strip.as_ptr().add(t * TILE * stride + v);
+                    let to = to.as_mut_ptr().add(tile * stride + v);
+                    window_vector(s, from, (columns * stride, stride), to, tiles * stride);
+                }
+            });
         }
     }
+}
+
+/// `Bᵀ x B` of a vector of channels: pixels are `steps` apart (rows, columns), points `apart`.
+///
+/// # Safety
+/// Vectors must be valid at all pixels of a window and at all points.
+#[inline(always)]
+unsafe fn window_vector<S: Simd>(s: S, from: *const f32, steps: (usize, usize), to: *mut f32, apart: usize) {
+    both_ways!(
+        s,
+        window_at_points,
+        WINDOW => WINDOW,
+        // SAFETY: promised by the caller.
+        (row, column) => unsafe { s.read(from.add(row * steps.0 + column * steps.1)) },
+        // SAFETY: promised by the caller.
+        value => unsafe { s.write(value, to.add((row * WINDOW + column) * apart)) }
+    );
 }
 
 /// Most partial sums of the weight gradient, and least tiles of one: writing and adding them costs time too.
@@ -578,7 +647,7 @@ impl Job for FilterSums<'_> {
         let ConvShape { inputs, .. } = self.shape;
         let most = (CHUNK / self.tiling.columns).max(1);
         let (input_stride, output_stride) =
-            (inputs.next_multiple_of(S::LANES), self.channels.len().next_multiple_of(S::LANES));
+            (inputs.next_multiple_of(MIN_LANES), self.channels.len().next_multiple_of(MIN_LANES));
         let most_tiles = most * self.tiling.columns;
         let mut window_scratch = Scratch::new(POINTS * most_tiles * input_stride);
         let mut output_scratch = Scratch::new(POINTS * most_tiles * output_stride);
@@ -591,25 +660,27 @@ impl Job for FilterSums<'_> {
             for point in 0..POINTS {
                 let windows = &windows[point * tiles * input_stride..][..tiles * input_stride];
                 let outputs = &outputs[point * tiles * output_stride..][..tiles * output_stride];
-                for (panel, width) in panels(input_stride / S::LANES) {
-                    with_panel!(width, C, ROWS => {
+                for panel in panels(S::LANES, input_stride) {
+                    with_panel!(panel.columns, C, H, ROWS => {
                         for o in (0..self.channels.len()).step_by(ROWS) {
                             with_rows!(ROWS.min(self.channels.len() - o), R => {
                                 // SAFETY: `tiles` rows of `outputs` and of `windows`, with these columns.
-                                let block = unsafe {
-                                    products::<S, R, C>(
+                                let (block, halves) = unsafe {
+                                    products::<S, R, C, H>(
                                         s,
                                         (outputs[o..].as_ptr(), 1, output_stride),
-                                        (windows[panel * S::LANES..].as_ptr(), input_stride),
+                                        (windows[panel.first..].as_ptr(), input_stride),
                                         tiles,
                                     )
                                 };
                                 for r in 0..R {
+                                    let at = ((o + r) * POINTS + point) * self.stride + panel.first;
+                                    let to = &mut self.sums[at..at + panel.columns];
                                     for c in 0..C {
-                                        let at = ((o + r) * POINTS + point) * self.stride + (panel + c) * S::LANES;
-                                        let to = &mut self.sums[at..at + S::LANES];
-                                        let sum = if done > 0 { s.add(s.load(to), block[r][c]) } else { block[r][c] };
-                                        s.store(sum, to);
+                                        put(s, block[r][c], &mut to[c * S::LANES..], done > 0);
+                                    }
+                                    for h in 0..H {
+                                        put(s.half(), halves[r][h], &mut to[C * S::LANES + h * S::Half::LANES..], done > 0);
                                     }
                                 }
                             });
@@ -619,6 +690,13 @@ impl Job for FilterSums<'_> {
             }
         }
     }
+}
+
+/// Writes `v` to the first numbers of `to`, or adds it to them.
+#[inline(always)]
+fn put<S: Simd>(s: S, v: S::V, to: &mut [f32], add: bool) {
+    let v = if add { s.add(s.load(to), v) } else { v };
+    s.store(v, to);
 }
 
 impl FilterSums<'_> {
@@ -631,32 +709,42 @@ impl FilterSums<'_> {
         let size = self.shape.outputs * tiling.height * tiling.width;
         let mut scratch = Scratch::new(TILE * columns * stride);
         let strip = scratch.slice();
-        assert!(stride.is_multiple_of(S::LANES) && to.len() >= POINTS * tiles * stride);
+        assert!(stride.is_multiple_of(MIN_LANES) && to.len() >= POINTS * tiles * stride);
         for row in 0..rows.count {
             let (n, tile_row) = tiling.place(rows.first + row);
             let channels = self.channels.clone();
             turn(s, &self.dy[n * size..][..size], tiling, channels, (tile_row * TILE + 1, 1), columns, stride, strip);
             for t in 0..tiling.columns {
                 let tile = row * tiling.columns + t;
-                for v in (0..stride).step_by(S::LANES) {
-                    both_ways!(
-                        s,
-                        outputs_at_points,
-                        TILE => WINDOW,
-                        // SAFETY: `t·4 + column < columns` and `v + LANES ≤ stride`.
-                        (row, column) => unsafe {
-                            s.read(strip.as_ptr().add((row * columns + t * TILE + column) * stride + v))
-                        },
-                        value => {
-                            let point = row * WINDOW + column;
-                            // SAFETY: `tile < tiles`, `v + LANES ≤ stride`, and the array is long enough as asserted.
-                            unsafe { s.write(value, to.as_mut_ptr().add((point * tiles + tile) * stride + v)) }
-                        }
-                    );
-                }
+                each_vector!(s, stride, v => {
+                    // SAFETY: tiles of `TILE` pixels each way from `t·4` on, `tile < tiles`, and vectors within the stride: the
+                    // arrays are long enough as asserted.
+                    unsafe {
+                        let from = strip.as_ptr().add(t * TILE * stride + v);
+                        let to = to.as_mut_ptr().add(tile * stride + v);
+                        tile_vector(s, from, (columns * stride, stride), to, tiles * stride);
+                    }
+                });
             }
         }
     }
+}
+
+/// `A dy Aᵀ` of a vector of channels: pixels are `steps` apart (rows, columns), points `apart`.
+///
+/// # Safety
+/// Vectors must be valid at all pixels of a tile and at all points.
+#[inline(always)]
+unsafe fn tile_vector<S: Simd>(s: S, from: *const f32, steps: (usize, usize), to: *mut f32, apart: usize) {
+    both_ways!(
+        s,
+        outputs_at_points,
+        TILE => WINDOW,
+        // SAFETY: promised by the caller.
+        (row, column) => unsafe { s.read(from.add(row * steps.0 + column * steps.1)) },
+        // SAFETY: promised by the caller.
+        value => unsafe { s.write(value, to.add((row * WINDOW + column) * apart)) }
+    );
 }
 
 /// `dw[i] = Gᵀ (Σ parts) G` of one output channel.

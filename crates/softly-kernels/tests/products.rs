@@ -101,6 +101,8 @@ fn conv3x3_of_special_shapes() {
     check_conv3x3(shape(1, 3, 7, 1, 33));
     check_conv3x3(shape(2, 5, 6, 37, 1));
     check_conv3x3(shape(1, 24, 24, 8, 8));
+    // Vectors of sixteen and half a one: pairs with it, and one with it behind a pair.
+    check_conv3x3(shape(1, 39, 56, 6, 9));
     check_conv3x3(shape(2, 6, 3, 40, 64));
     check_conv3x3(shape(3, 70, 13, 9, 63));
     check_conv3x3(shape(37, 2, 3, 16, 16));

@@ -1,4 +1,4 @@
-//! `softly export`: a run for programs that show curves or fields.
+//! `softly export`: a run for programs that show curves or fields, or for somebody else.
 
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -13,8 +13,8 @@ use softly::files::{make_folder, write_atomically};
 use softly::format::write_vti;
 use softly::units::Units;
 use softly::{
-    ConstraintConfig, Dataset, DatasetFolder, Draw, EVENT_FILE, EventWriter, Metrics, RunFolder, SoftConstraint, Split,
-    Trained, device,
+    ConstraintConfig, Dataset, DatasetFolder, Draw, EVENT_FILE, EventWriter, Metrics, RunFolder, Snapshot,
+    SoftConstraint, Split, Trained, device, snapshot_file,
 };
 use softly_pde::grid::Grid;
 
@@ -31,6 +31,7 @@ pub fn run(export: &Export, json: bool) -> Result<()> {
     let files = match export.to {
         ViewerName::Tensorboard => vec![tensorboard(export)?],
         ViewerName::Vti => vti(export)?,
+        ViewerName::Half => vec![half(export)?],
     };
     if json {
         print_json(&json!({ "files": files }));
@@ -50,6 +51,14 @@ fn folder_of(export: &Export, name: &str) -> Result<PathBuf> {
         None => Err(Error::input("--out", format!("{} is no folder to write into", export.source.display()))
             .hint("name a folder: --out DIR")),
     }
+}
+
+/// Refuses to wait for new lines of metrics where none are written.
+fn refuse_following(export: &Export) -> Result<()> {
+    if export.follow {
+        return Err(Error::input("--follow", "is for --to tensorboard").hint("leave it out"));
+    }
+    Ok(())
 }
 
 /// Writes the metrics of a run as an event file.
@@ -133,6 +142,17 @@ impl Clock {
     }
 }
 
+/// Writes the snapshot in half precision.
+fn half(export: &Export) -> Result<PathBuf> {
+    refuse_following(export)?;
+    let folder = folder_of(export, "half")?;
+    let snapshot = Snapshot::read(&snapshot_file(&export.source)?)?;
+    make_folder(&folder)?;
+    let file = folder.join("snapshot.safetensors");
+    snapshot.write_half(&file)?;
+    Ok(file)
+}
+
 /// Samples in physical units, `[N, C, H, W]`.
 struct Samples {
     fields: Vec<String>,
@@ -143,9 +163,7 @@ struct Samples {
 
 /// Writes samples or data as image data.
 fn vti(export: &Export) -> Result<Vec<PathBuf>> {
-    if export.follow {
-        return Err(Error::input("--follow", "is for --to tensorboard").hint("leave it out"));
-    }
+    refuse_following(export)?;
     let folder = folder_of(export, "vti")?;
     let samples = if export.source.join("dataset.toml").exists() {
         of_folder(&export.source, export.count as usize)?

@@ -1,10 +1,11 @@
-//! Named f32 arrays in `.safetensors` files, with text metadata and a checksum.
+//! Named f32 arrays in `.safetensors` files, with text metadata and a checksum. Files to be shared hold f16.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 
+use half::f16;
 use safetensors::tensor::{Dtype, SafeTensors};
 
 use crate::direction::DirectionKind;
@@ -33,14 +34,28 @@ pub struct View<'a> {
     pub values: &'a [f32],
 }
 
+/// The numbers of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Width {
+    /// f32.
+    Single,
+    /// f16, for values that are f16 already.
+    Half,
+}
+
 /// What a file's header says of an array; the bytes follow the header one array after the other.
-impl safetensors::View for &View<'_> {
+struct Entry<'a>(&'a View<'a>, Width);
+
+impl safetensors::View for Entry<'_> {
     fn dtype(&self) -> Dtype {
-        Dtype::F32
+        match self.1 {
+            Width::Single => Dtype::F32,
+            Width::Half => Dtype::F16,
+        }
     }
 
     fn shape(&self) -> &[usize] {
-        self.shape
+        self.0.shape
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
@@ -48,11 +63,14 @@ impl safetensors::View for &View<'_> {
     }
 
     fn data_len(&self) -> usize {
-        size_of_val(self.values)
+        match self.1 {
+            Width::Single => 4 * self.0.values.len(),
+            Width::Half => 2 * self.0.values.len(),
+        }
     }
 }
 
-/// BLAKE3 of the metadata's text and of every tensor, by name: its name, its shape and its bytes.
+/// BLAKE3 of the metadata's text and of every tensor, by name: its name, its shape and the bytes of its values as f32.
 fn checksum(text: &str, tensors: &[View<'_>]) -> String {
     let mut sorted: Vec<&View<'_>> = tensors.iter().collect();
     sorted.sort_by_key(|view| &view.name);
@@ -73,8 +91,12 @@ fn bytes(values: &[f32]) -> Vec<u8> {
     bytes
 }
 
+fn half_bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()).collect()
+}
+
 /// Writes a file of `tensors` as a whole, without a second copy of them in memory.
-pub fn write(path: &Path, metadata: &HashMap<String, String>, tensors: &[View<'_>]) -> Result<()> {
+pub fn write(path: &Path, metadata: &HashMap<String, String>, tensors: &[View<'_>], width: Width) -> Result<()> {
     // A hash map would write its keys in another order every time; one key keeps the bytes reproducible.
     let sorted: std::collections::BTreeMap<_, _> = metadata.iter().collect();
     let text = serde_json::to_string(&sorted).expect("text is valid JSON");
@@ -83,18 +105,37 @@ pub fn write(path: &Path, metadata: &HashMap<String, String>, tensors: &[View<'_
     // Arrays lie in the order of their names.
     let mut sorted: Vec<&View<'_>> = tensors.iter().collect();
     sorted.sort_by_key(|view| &view.name);
-    let header = safetensors::serialize(sorted.iter().map(|view| (view.name.as_str(), *view)), Some(metadata))
+    let entries = sorted.iter().map(|view| (view.name.as_str(), Entry(view, width)));
+    let header = safetensors::serialize(entries, Some(metadata))
         .map_err(|e| Error::input(path.display(), format!("cannot be written: {e}")))?;
     write_atomically(path, |out| {
         out.write_all(&header)?;
-        sorted.iter().try_for_each(|view| out.write_all(&bytes(view.values)))
+        sorted.iter().try_for_each(|view| match width {
+            Width::Single => out.write_all(&bytes(view.values)),
+            Width::Half => out.write_all(&half_bytes(view.values)),
+        })
     })
 }
 
 impl TensorFile {
     /// Writes the file as a whole.
     pub fn write(&self, path: &Path) -> Result<()> {
-        write(path, &self.metadata, &self.views())
+        write(path, &self.metadata, &self.views(), Width::Single)
+    }
+
+    /// Writes the file as a whole with half as many bytes: values are rounded to f16, and read as they then are.
+    pub fn write_half(mut self, path: &Path) -> Result<()> {
+        for (name, _, values) in &mut self.tensors {
+            for value in values {
+                let rounded = f16::from_f32(*value).to_f32();
+                if value.is_finite() && !rounded.is_finite() {
+                    let problem = format!("tensor `{name}` has the value {value}: half precision ends at 65504");
+                    return Err(Error::input(path.display(), problem).hint("share the snapshot as it is"));
+                }
+                *value = rounded;
+            }
+        }
+        write(path, &self.metadata, &self.views(), Width::Half)
     }
 
     fn views(&self) -> Vec<View<'_>> {
@@ -106,17 +147,18 @@ impl TensorFile {
         Self::read_any(path)?.ours(path)
     }
 
-    /// Reads any file of f32 arrays; its metadata come from the header.
+    /// Reads any file of f32 or f16 arrays; its metadata come from the header.
     pub fn read_any(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| damaged(path, format!("found {e}")))?;
         let views = SafeTensors::deserialize(&bytes).map_err(|e| damaged(path, format!("found {e}")))?;
         let mut tensors = Vec::new();
         for (name, view) in views.tensors() {
-            if view.dtype() != Dtype::F32 {
-                return Err(damaged(path, format!("found {:?} values in {name}", view.dtype())));
-            }
-            let values = view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            let values = match view.dtype() {
+                Dtype::F32 => view.data().as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect(),
+                Dtype::F16 => view.data().as_chunks().0.iter().map(|&b| f16::from_le_bytes(b).to_f32()).collect(),
+                other => return Err(damaged(path, format!("found {other:?} values in {name}"))),
+            };
             tensors.push((name, view.shape().to_vec(), values));
         }
         Ok(Self { metadata: header.metadata().clone().unwrap_or_default(), tensors })

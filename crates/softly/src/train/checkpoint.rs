@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::model::run_folder::RunFolder;
-use crate::model::tensor_file::{self, TensorFile, View};
+use crate::model::tensor_file::{self, TensorFile, View, Width};
 use crate::train::Training;
 
 /// BLAKE3 of the configuration behind `file`, with paths as they lead from its folder. The number of steps is not part of it:
@@ -42,7 +42,7 @@ impl Training {
             ("sums".to_string(), serde_json::to_string(&self.sums).expect("numbers are valid JSON")),
             ("metrics".to_string(), self.history.clone()),
         ]);
-        tensor_file::write(path, &metadata, &tensors)
+        tensor_file::write(path, &metadata, &tensors, Width::Single)
     }
 
     /// Refuses a file of `folder`, whose weights are called `prefix`…, if it was made on top of another frozen denoiser.

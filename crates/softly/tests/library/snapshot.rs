@@ -36,6 +36,51 @@ fn no_single_flipped_bit_goes_unnoticed() {
 }
 
 #[test]
+fn a_snapshot_in_half_precision_is_half_as_large_checked_and_nearly_the_same_model() {
+    let config = small("scd", &[]);
+    let home = TempDir::new().unwrap();
+    let (path, half) = (home.path().join("s.safetensors"), home.path().join("h.safetensors"));
+    let mut training = new_training(&config).unwrap();
+    training.step().unwrap();
+    let snapshot = training.snapshot();
+    snapshot.write(&path).unwrap();
+    snapshot.write_half(&half).unwrap();
+    let weights: usize = snapshot.weights.iter().map(|(_, _, values)| values.len()).sum();
+    let size = |path| fs::metadata(path).unwrap().len();
+    assert!(size(&path) - size(&half) >= 2 * weights as u64 - 64, "{} and {}", size(&path), size(&half));
+    let read = Snapshot::read(&half).unwrap();
+    assert_eq!(read.step, snapshot.step);
+    for ((name, shape, values), (other, same, exact)) in read.weights.iter().zip(&sorted(&snapshot)) {
+        assert_eq!((name, shape), (other, same));
+        // Eleven binary digits, and nothing finer than 2⁻²⁴.
+        let near = |(a, b): (&f32, &f32)| (a - b).abs() <= b.abs() / 2048.0 + 1.0 / f32::powi(2.0, 25);
+        assert!(values.iter().zip(exact).all(near), "{name}");
+    }
+    // What was read is written to the same bytes.
+    let good = fs::read(&half).unwrap();
+    read.write_half(&half).unwrap();
+    assert_eq!(fs::read(&half).unwrap(), good);
+    let header = 8 + u64::from_le_bytes(good[..8].try_into().unwrap()) as usize;
+    for at in (header..good.len()).step_by(13) {
+        let mut flipped = good.clone();
+        flipped[at] ^= 1 << (at % 8);
+        fs::write(&half, flipped).unwrap();
+        assert!(Snapshot::read(&half).unwrap_err().to_string().contains("checksum"), "byte {at}");
+    }
+    let mut large = snapshot;
+    large.weights[0].2[0] = 1e5;
+    let error = large.write_half(&half).unwrap_err();
+    assert!(error.exit_code() == 2 && error.to_string().contains("65504"), "{error}");
+}
+
+/// The weights of a snapshot by name, the order of files.
+fn sorted(snapshot: &Snapshot) -> Vec<(String, Vec<usize>, Vec<f32>)> {
+    let mut weights = snapshot.weights.clone();
+    weights.sort_by(|a, b| a.0.cmp(&b.0));
+    weights
+}
+
+#[test]
 fn a_header_that_describes_more_weights_than_the_file_has_is_refused_before_they_are_made() {
     let home = TempDir::new().unwrap();
     let path = home.path().join("snapshot.safetensors");
