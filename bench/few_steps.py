@@ -18,21 +18,17 @@ import time
 import numpy as np
 from program import about, softly
 
-# Densities of levels from σmax to σmin: rising to the low end, gently and steeply; and crowding in the middle and below it.
-DENSITIES = {"tilted": [0.6, 1.4], "steep": [0.4, 1.6], "middle": [0.4, 1.0, 1.3, 1.3, 1.0]}
 REFERENCE = ("heun", "karras", 100)
 SETTINGS = [
     ("heun", "karras", 12),
     ("dpm-2m", "log-uniform", 24),
     ("dpm-3m", "log-uniform", 24),
     ("unipc", "log-uniform", 24),
-    ("unipc", "middle", 24),
-    ("dpm-3m", "tilted", 12),
+    ("fitted", "log-uniform", 24),
     ("unipc", "log-uniform", 12),
-    ("unipc", "tilted", 12),
-    ("unipc", "steep", 12),
-    ("unipc", "middle", 12),
     ("unipc", "fitted", 12),
+    ("fitted", "log-uniform", 12),
+    ("fitted", "log-uniform", 8),
 ]
 COLUMNS = ["residual", "solver error", "std", "W1", "spectrum"]
 
@@ -44,8 +40,7 @@ def answer(args, *arguments):
 def measure(args, run, setting, settings, folder):
     """Metrics and arrays of the samples of `run` with a solver, a grid and a number of steps."""
     solver, grid, steps = setting
-    chosen = ["--set", f"sampler.density={DENSITIES[grid]}"] if grid in DENSITIES else []
-    flags = ["--solver", solver, "--spacing", "fitted" if chosen else grid, "--steps", steps, "--count", args.count, *chosen]
+    flags = ["--solver", solver, "--spacing", grid, "--steps", steps, "--count", args.count]
     flags += [flag for text in settings for flag in ("--set", text)]
     start = time.monotonic()
     drawn = answer(args, "sample", run, *flags, "--out", folder)

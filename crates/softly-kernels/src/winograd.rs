@@ -275,7 +275,7 @@ struct Panel {
 
 /// Panels of `columns`, a multiple of [`MIN_LANES`]: pairs of vectors; the last one has three if need be, or fewer and a half.
 fn panels(lanes: usize, columns: usize) -> impl Iterator<Item = Panel> {
-    let (vectors, half) = (columns / lanes, columns % lanes > 0);
+    let (vectors, half) = (columns / lanes, !columns.is_multiple_of(lanes));
     let count = (if half { vectors.div_ceil(2) } else { vectors / 2 }).max(1);
     (0..count).map(move |panel| {
         let first = 2 * lanes * panel;
@@ -448,11 +448,11 @@ impl Job for Outputs<'_> {
                             };
                             for r in 0..R {
                                 let sums = &mut sums[(t + r) * columns..][..columns];
-                                for c in 0..C {
-                                    s.store(block[r][c], &mut sums[c * S::LANES..]);
+                                for (c, &v) in block[r].iter().enumerate() {
+                                    s.store(v, &mut sums[c * S::LANES..]);
                                 }
-                                for h in 0..H {
-                                    s.half().store(halves[r][h], &mut sums[C * S::LANES + h * S::Half::LANES..]);
+                                for (h, &v) in halves[r].iter().enumerate() {
+                                    s.half().store(v, &mut sums[C * S::LANES + h * S::Half::LANES..]);
                                 }
                             }
                         });
@@ -676,11 +676,11 @@ impl Job for FilterSums<'_> {
                                 for r in 0..R {
                                     let at = ((o + r) * POINTS + point) * self.stride + panel.first;
                                     let to = &mut self.sums[at..at + panel.columns];
-                                    for c in 0..C {
-                                        put(s, block[r][c], &mut to[c * S::LANES..], done > 0);
+                                    for (c, &v) in block[r].iter().enumerate() {
+                                        put(s, v, &mut to[c * S::LANES..], done > 0);
                                     }
-                                    for h in 0..H {
-                                        put(s.half(), halves[r][h], &mut to[C * S::LANES + h * S::Half::LANES..], done > 0);
+                                    for (h, &v) in halves[r].iter().enumerate() {
+                                        put(s.half(), v, &mut to[C * S::LANES + h * S::Half::LANES..], done > 0);
                                     }
                                 }
                             });

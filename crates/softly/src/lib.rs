@@ -60,11 +60,11 @@ mod train;
 mod evaluate;
 
 // Denoisers: networks, EDM's and DDPM's wrapping, and the soft constraint on top.
+pub use constraint::basis::{Basis, Family, data_spectrum};
 pub use denoiser::ddpm::{Ddpm, Label};
 pub use denoiser::edm::{Edm, Precondition};
 pub use denoiser::external::{Estimator, External};
 pub use denoiser::{Denoiser, Estimates};
-pub use direction::basis::{Basis, Family, data_spectrum};
 pub use direction::compliance::Compliance;
 pub use direction::config::{Damping, GammaInput, GammaOutput, KalmanConfig, NewtonConfig, Scale, ScdConfig, SolveFor};
 pub use direction::gradient::{GradientDirection, automatic_lambda};

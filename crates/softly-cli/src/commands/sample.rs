@@ -8,8 +8,9 @@ use softly::files::make_folder;
 use softly::{device, npy};
 
 use crate::arguments::Sampling;
-use crate::interrupt::catch_interrupt;
+use crate::interrupt::{catch_interrupt, job};
 use crate::output::{print, print_json};
+use crate::progress::Bar;
 use crate::ranks;
 use crate::sampling::{check_ranks, draw, draw_refined, indices_of, load};
 
@@ -22,7 +23,13 @@ pub fn run(sampling: &Sampling, seeds: Option<&str>, restart: Option<f64>, out: 
     check_ranks(&trained, sampling)?;
     ranks::here().same("samples", &format!("{seeds:?}"))?;
     catch_interrupt();
-    let fitted = trained.blueprint.config.sampler.fitted_to(trained.model.target(), &device);
+    trained.check_memory(indices.len(), sampling.batch as usize)?;
+    if restart.is_some() {
+        trained.check_restart()?;
+    }
+    let bar = Bar::new(0, "sample-steps");
+    let fitted = trained.fitted_sampler(&job(&device, &bar))?;
+    bar.finish();
     trained.blueprint.config.sampler = fitted;
     let values = match restart {
         Some(sigma) => draw_refined(&trained, sigma, sampling, &indices, &device)?,

@@ -2,6 +2,7 @@
 
 mod absolute_algebra;
 mod arrays;
+pub mod basis;
 pub mod config;
 mod jacobi;
 pub mod linearised;

@@ -11,9 +11,9 @@ use softly_pde::grid::{AxisId, Grid};
 use softly_pde::stencil::Stencil;
 
 use crate::constraint::SoftConstraint;
+use crate::constraint::basis::{Basis, Family, Transform, eigenvalues};
 use crate::constraint::linearised::Linearised;
 use crate::direction::Site;
-use crate::direction::basis::{Basis, Family, Transform, eigenvalues};
 use crate::direction::equation::{Equation, ignores_constants};
 use crate::direction::floors::Floors;
 use crate::direction::krylov::{conjugate_residuals, sum};

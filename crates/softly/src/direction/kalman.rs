@@ -18,10 +18,10 @@ use std::sync::Arc;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use crate::constraint::SoftConstraint;
+use crate::constraint::basis::Basis;
 use crate::data::dataset::{BATCH, Dataset};
 use crate::denoiser::Denoiser;
 use crate::denoiser::edm::Precondition;
-use crate::direction::basis::Basis;
 use crate::direction::equation::check_nodes;
 use crate::direction::stack::Stack;
 use crate::direction::trust::{limited, mean_square};
@@ -46,10 +46,10 @@ const SAMPLES: usize = 128;
 /// The least energy of a wave of the standardised misfit, whose mean energy is at most 1: the precision of single-precision nodes.
 const LEAST_MISFIT: f64 = 1e-6;
 
-/// The least weight of a noisy sample in its estimate, c_skip, at low noise: σ is at most a fifth of the data's deviation.
-const LOW_NOISE: f64 = 0.96;
-/// The most iterations above.
-const AT_HIGH_NOISE: usize = 12;
+/// Noise is low up to this share of the data's deviation. There the equation is trusted most, and most is left to solve.
+const LOW_NOISE: f64 = 0.01;
+/// The fewest iterations at high noise, where V leaves little to solve.
+const AT_HIGH_NOISE: usize = 6;
 
 /// v = δ, limited to an RMS of 3 c_out.
 pub struct KalmanDirection {
@@ -161,9 +161,12 @@ impl KalmanDirection {
 }
 
 impl KalmanDirection {
-    /// Iterations at one noise level. At high noise V leaves little to solve.
+    /// Iterations at one noise level: all of them at low noise, and half as many for each factor of √10 above it.
     fn iterations_at(&self, at: Precondition) -> usize {
-        if at.skip >= LOW_NOISE { self.iterations } else { self.iterations.min(AT_HIGH_NOISE) }
+        // c_skip = σ_data²/(σ² + σ_data²).
+        let noise = (1.0 / at.skip - 1.0).sqrt();
+        let halvings = (2.0 * (noise / LOW_NOISE).log10()).ceil().clamp(0.0, 31.0) as u32;
+        (self.iterations >> halvings).max(self.iterations.min(AT_HIGH_NOISE))
     }
 }
 

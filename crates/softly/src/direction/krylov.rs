@@ -14,11 +14,10 @@ pub(crate) fn sum<const D: usize>(x: Tensor<D>) -> Tensor<D> {
 
 /// Σ a b over all numbers of a sample, `[N, …]` → `[N, 1, …]`.
 pub(crate) fn dot<const D: usize>(a: &Tensor<D>, b: &Tensor<D>) -> Tensor<D> {
-    let (n, size) = (a.dims()[0], a.dims()[1..].iter().product::<usize>());
     let mut shape = [1; D];
-    shape[0] = n;
+    shape[0] = a.dims()[0];
     // A product of matrices adds up several numbers at a time, a sum in f64 one after the other.
-    a.clone().reshape([n, 1, size]).matmul(b.clone().reshape([n, size, 1])).reshape(shape)
+    row(a).matmul(column(b)).reshape(shape)
 }
 
 /// x with A x ≈ b by generalised conjugate residuals; all `[N, …]`.
@@ -53,6 +52,9 @@ pub(crate) fn conjugate_residuals<const D: usize>(
     solution
 }
 
+/// The most iterations that autodiff has to go back through: it keeps what every one of them computes.
+const UNDER_AUTODIFF: usize = 24;
+
 /// x with A x ≈ b by preconditioned conjugate gradients, A symmetric and positive; all `[N, …]`, and so many `iterations` of each
 /// sample.
 pub(crate) fn conjugate_gradients<const D: usize>(
@@ -64,12 +66,14 @@ pub(crate) fn conjugate_gradients<const D: usize>(
     if right.dtype() == DType::F32 && !right.is_autodiff() {
         return all_conjugate(right, iterations, apply, precondition);
     }
+    let differentiable = right.is_autodiff();
     let mut residual = right;
     let mut solution = residual.zeros_like();
     let mut scaled = precondition(residual.clone());
     let mut search = scaled.clone();
     let mut size = dot(&residual, &scaled);
-    for done in 0..most(iterations) {
+    let most = if differentiable { most(iterations).min(UNDER_AUTODIFF) } else { most(iterations) };
+    for done in 0..most {
         let image = apply(search.clone());
         // Zero only if there is nothing left to solve.
         let length = under_way(size.clone() / dot(&search, &image).clamp_min(1e-18), iterations, done);
@@ -93,22 +97,63 @@ fn all_conjugate<const D: usize>(
 ) -> Tensor<D> {
     let mut residual = right;
     let mut solution = residual.zeros_like();
-    // Search directions s, their images A s, and the inverse of each s·A s.
-    let mut past: Vec<(Tensor<D>, Tensor<D>, Tensor<D>)> = Vec::with_capacity(most(iterations));
+    let mut past = Past::default();
     for done in 0..most(iterations) {
-        let mut search = precondition(residual.clone());
-        for (old, old_image, inverse) in &past {
-            search = search.clone() - old.clone() * (dot(&search, old_image) * inverse.clone());
-        }
+        let search = past.conjugate(precondition(residual.clone()));
         let image = apply(search.clone());
         // Zero only if there is nothing left to solve.
-        let inverse = dot(&search, &image).clamp_min(1e-18).recip();
-        let length = under_way(dot(&residual, &search) * inverse.clone(), iterations, done);
+        let unit = dot(&search, &image).clamp_min(1e-18).sqrt().recip();
+        let (search, image) = (search * unit.clone(), image * unit);
+        let length = under_way(dot(&residual, &search), iterations, done);
         solution = solution + search.clone() * length.clone();
         residual = residual - image.clone() * length;
-        past.push((search, image, inverse));
+        past.push(&search, &image);
     }
     solution
+}
+
+/// Search directions sᵢ with sᵢ·A sⱼ = 1 if i = j, else 0.
+#[derive(Default)]
+struct Past {
+    /// Some s and their A s, one after the other, `[N, K, size]` each: all of them are one product of matrices.
+    blocks: Vec<[Tensor<3>; 2]>,
+    /// The last ones, `[N, 1, size]` each.
+    loose: Vec<[Tensor<3>; 2]>,
+}
+
+impl Past {
+    /// Directions in a block.
+    const BLOCK: usize = 6;
+
+    /// `search` without its part along the directions.
+    fn conjugate<const D: usize>(&self, search: Tensor<D>) -> Tensor<D> {
+        let (shape, mut search) = (search.dims(), row(&search));
+        for [old, image] in self.blocks.iter().chain(&self.loose) {
+            let overlaps = image.clone().matmul(column(&search)).swap_dims(1, 2);
+            search = search - overlaps.matmul(old.clone());
+        }
+        search.reshape(shape)
+    }
+
+    fn push<const D: usize>(&mut self, search: &Tensor<D>, image: &Tensor<D>) {
+        self.loose.push([row(search), row(image)]);
+        if self.loose.len() == Self::BLOCK {
+            let (searches, images) = self.loose.drain(..).map(|[search, image]| (search, image)).unzip();
+            self.blocks.push([Tensor::cat(searches, 1), Tensor::cat(images, 1)]);
+        }
+    }
+}
+
+/// `[N, …]` → `[N, 1, size]`.
+fn row<const D: usize>(x: &Tensor<D>) -> Tensor<3> {
+    let (n, size) = (x.dims()[0], x.dims()[1..].iter().product::<usize>());
+    x.clone().reshape([n, 1, size])
+}
+
+/// `[N, …]` → `[N, size, 1]`.
+fn column<const D: usize>(x: &Tensor<D>) -> Tensor<3> {
+    let (n, size) = (x.dims()[0], x.dims()[1..].iter().product::<usize>());
+    x.clone().reshape([n, size, 1])
 }
 
 /// The iterations of the sample that takes most of them.

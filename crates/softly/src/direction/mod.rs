@@ -12,7 +12,6 @@
 //! A new direction is one file here with an implementation of [`Direction`] and [`BuildDirection`], and one line in the list
 //! at the end of this file.
 
-pub mod basis;
 pub mod compliance;
 pub mod config;
 mod equation;

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use burn::tensor::{DType, Device, Tensor};
 
 use crate::constraint::SoftConstraint;
+use crate::constraint::basis::{Basis, data_spectrum};
 use crate::data::dataset::Dataset;
 use crate::data::split::Split;
 use crate::denoiser::Denoiser;
 use crate::denoiser::edm::Precondition;
-use crate::direction::basis::{Basis, data_spectrum};
 use crate::direction::trust::mean_square;
 use crate::direction::{BuildDirection, Direction, Needs, Site};
 use crate::error::Result;

@@ -8,9 +8,9 @@ use softly_pde::grid::{Axis, AxisId, Grid};
 use softly_pde::region::Region;
 
 use crate::constraint::SoftConstraint;
+use crate::constraint::basis::{Basis, Family, eigenvalues, squared_overlaps};
 use crate::constraint::config::ConstraintConfig;
 use crate::constraint::linearised::{LinearisedSystem, stacked};
-use crate::direction::basis::{Basis, Family, eigenvalues, squared_overlaps};
 use crate::direction::equation::{Role, roles};
 use crate::direction::krylov::sum;
 use crate::direction::symbol::{AxisSymbol, Energy, short_wave};

@@ -10,8 +10,8 @@ use softly_pde::region::Region;
 use softly_pde::stencil::StencilError;
 
 use crate::constraint::SoftConstraint;
+use crate::constraint::basis::Basis;
 use crate::direction::Site;
-use crate::direction::basis::Basis;
 use crate::direction::equation::undetermined;
 use crate::direction::field_solve::by_name;
 use crate::direction::floors::Floors;

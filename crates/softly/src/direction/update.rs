@@ -2,8 +2,8 @@
 
 use burn::tensor::Tensor;
 
+use crate::constraint::basis::Transform;
 use crate::constraint::linearised::LinearisedSystem;
-use crate::direction::basis::Transform;
 use crate::direction::krylov::conjugate_gradients;
 use crate::direction::stack::{Probe, Stack};
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use softly_pde::gaussian::Modes;
 
+use crate::constraint::basis::Basis;
 use crate::data::dataset::Dataset;
-use crate::direction::basis::Basis;
 use crate::error::{Error, Result};
 use crate::files::make_folder;
 use crate::job::Job;
@@ -62,21 +62,27 @@ impl Trained {
         Errors::measure(&self.model, constraint, dataset, units, self.model.sigma_data, job)
     }
 
-    /// Where errors are kept: in the run's folder, or beside a lone snapshot.
+    /// Where errors are kept.
     fn errors_file(&self, dataset: &Dataset) -> Result<PathBuf> {
+        self.measured_file("observe", "errors", FORMAT, &dataset.hash())
+    }
+
+    /// A file for what was measured of this model and of what `circumstances` say: `FOLDER/NAME-HASH.safetensors` in the run's folder,
+    /// or beside a lone snapshot.
+    pub(crate) fn measured_file(&self, folder: &str, name: &str, format: u32, circumstances: &str) -> Result<PathBuf> {
         let bytes = std::fs::read(&self.path).map_err(Error::io("read", &self.path))?;
         let config = &self.blueprint.config;
         let equation = serde_json::to_string(&(&config.constraint, &config.denoiser)).expect("settings are valid JSON");
         let mut hasher = blake3::Hasher::new();
         hasher
-            .update(&FORMAT.to_le_bytes())
+            .update(&format.to_le_bytes())
             .update(&bytes)
             .update(equation.as_bytes())
-            .update(dataset.hash().as_bytes());
-        let name = format!("errors-{}.safetensors", &hasher.finalize().to_hex()[..16]);
-        let folder = self.path.parent().unwrap_or(Path::new("."));
-        let of_run = folder.file_name().is_some_and(|name| name == "snapshots").then(|| folder.parent()).flatten();
-        Ok(of_run.unwrap_or(folder).join("observe").join(name))
+            .update(circumstances.as_bytes());
+        let name = format!("{name}-{}.safetensors", &hasher.finalize().to_hex()[..16]);
+        let parent = self.path.parent().unwrap_or(Path::new("."));
+        let of_run = parent.file_name().is_some_and(|name| name == "snapshots").then(|| parent.parent()).flatten();
+        Ok(of_run.unwrap_or(parent).join(folder).join(name))
     }
 }
 

@@ -6,6 +6,7 @@ pub mod event_file;
 mod held_out_nodes;
 mod knowledge;
 pub mod posterior;
+mod rule;
 pub mod run_folder;
 pub mod snapshot;
 pub mod tensor_file;

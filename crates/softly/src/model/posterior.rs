@@ -17,6 +17,7 @@ use crate::observe::conditioning::{Given, Knowledge};
 use crate::observe::observations::{Measured, Observations};
 use crate::random::{Purpose, Stream};
 use crate::sampler::Observer;
+use crate::sampler::solver::SolverKind;
 use crate::tensors::{field_batch, to_vec_f64};
 
 /// Samples given measurements, and what they cost.
@@ -67,6 +68,10 @@ impl Trained {
                 format!("`{}` knows clean training data, and data.noise says that there are none", conditioning.name());
             return Err(Error::input("conditioning", problem)
                 .hint("use --conditioning mmps, or guidance such as dps, which ask the model alone"));
+        }
+        if self.blueprint.config.sampler.solver == SolverKind::Fitted {
+            let problem = "`fitted` steps are of the model without measurements";
+            return Err(Error::input("sampler.solver", problem).hint("use solver unipc, or heun"));
         }
         if self.blueprint.config.sampler.guidance.is_some() {
             let problem = "the run has guidance by its constraint, which does not go with measurements";

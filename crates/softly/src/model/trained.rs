@@ -19,6 +19,7 @@ use crate::model::held_out_nodes::HeldOutNodes;
 use crate::model::run_folder::RunFolder;
 use crate::model::snapshot::Snapshot;
 use crate::ranks::Ranks;
+use crate::sampler::solver::SolverKind;
 use crate::sampler::{Observer, Sampler, Target, Unobserved};
 use crate::tensors::{field_batch, to_vec_f64};
 
@@ -143,7 +144,7 @@ impl Trained {
     ) -> Result<Vec<f64>> {
         let batch = draw.batch.clamp(1, draw.indices.len().max(1));
         self.check_memory(draw.indices.len(), batch)?;
-        let sampler = self.blueprint.config.sampler.fitted_to(self.model.target(), job.device);
+        let sampler = self.fitted_sampler(job)?;
         let observations = draw.observed.map(|data| self.observations(data)).transpose()?.flatten();
         let batches: Vec<Vec<f64>> = draw
             .indices
@@ -169,10 +170,20 @@ impl Trained {
         Ok(samples)
     }
 
+    /// Refuses a solver that cannot begin with samples of another grid.
+    pub fn check_restart(&self) -> Result<()> {
+        if self.blueprint.config.sampler.solver != SolverKind::Fitted {
+            return Ok(());
+        }
+        let problem = "`fitted` steps begin with noise alone, not with samples of another grid";
+        Err(Error::input("sampler.solver", problem).hint("use solver unipc, or heun"))
+    }
+
     /// Samples of `coarse`, the same model on another grid, drawn again here: interpolated by waves, mixed with noise
     /// of level `sigma` and denoised; physical units, `[N, C, H, W]` row-major. Progress is counted in samples × steps
     /// of both.
     pub fn refine(&self, coarse: &Self, sigma: f64, draw: &Draw<'_>, job: &Job<'_>) -> Result<Vec<f64>> {
+        self.check_restart()?;
         let sampler = Sampler { sigma_max: sigma, ..self.blueprint.config.sampler.clone() };
         sampler.check()?;
         let first = coarse.samples(&Draw { observed: None, ..*draw }, job)?;
@@ -206,7 +217,7 @@ impl Trained {
     }
 
     /// Refuses samples in batches that the machine's memory does not hold.
-    pub(crate) fn check_memory(&self, samples: usize, batch: usize) -> Result<()> {
+    pub fn check_memory(&self, samples: usize, batch: usize) -> Result<()> {
         let numbers = self.model.shape.iter().product::<usize>() as f64;
         let backbone = self.blueprint.config.denoiser.backbone.get();
         let at_once = backbone.footprint(self.model.shape).activations / LAYERS_AT_ONCE;

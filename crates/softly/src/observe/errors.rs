@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use burn::tensor::{DType, Device, Tensor};
 use softly_pde::gaussian::Modes;
 
+use crate::constraint::basis::{Basis, Family, Transform};
 use crate::denoiser::edm::Precondition;
-use crate::direction::basis::{Basis, Family, Transform};
 use crate::statistics::log_spaced;
 use crate::tensors::{field_batch, to_vec_f64};
 

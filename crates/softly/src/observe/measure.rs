@@ -9,11 +9,11 @@ use rayon::prelude::*;
 use softly_pde::gaussian::{Modes, inflated_means};
 
 use crate::constraint::SoftConstraint;
+use crate::constraint::basis::{Basis, Transform};
 use crate::data::dataset::Dataset;
 use crate::data::split::Split;
 use crate::denoiser::Denoiser;
 use crate::denoiser::edm::Precondition;
-use crate::direction::basis::{Basis, Transform};
 use crate::error::Result;
 use crate::job::{Job, NOTHING_WRITTEN};
 use crate::observe::errors::{Errors, LEFT_OUT, LEVELS, LevelErrors, MODES, Misfit};

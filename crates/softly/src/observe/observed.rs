@@ -214,8 +214,8 @@ impl Denoiser for Observed<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::constraint::basis::Basis;
     use crate::denoiser::edm::Precondition;
-    use crate::direction::basis::Basis;
     use crate::observe::errors::{LEVELS, LevelErrors};
     use crate::observe::noise::Noise as Levels;
     use crate::observe::observations::Measured;

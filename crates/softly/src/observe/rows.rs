@@ -221,8 +221,8 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::constraint::basis::Basis;
     use crate::constraint::config::ConstraintConfig;
-    use crate::direction::basis::Basis;
     use crate::observe::errors::{Errors, LEVELS, LevelErrors, Misfit};
     use crate::observe::noise::Noise;
     use crate::observe::observations::Measured;

@@ -3,11 +3,13 @@
 //! The logarithm of the levels' density over ln σ is a parabola a t + b t², t from −1 at σmax to 1 at σmin; a and b are searched
 //! on a few samples. Distances are relative, of values and of second differences along both axes, which is what residuals see.
 
-use burn::tensor::Device;
+use burn::tensor::Tensor;
 
+use crate::error::Result;
+use crate::job::{Job, NOTHING_WRITTEN};
 use crate::random::{Purpose, Stream};
 use crate::sampler::sigma_grid::Spacing;
-use crate::sampler::{BatchNoise, Sampler, Target, Unobserved};
+use crate::sampler::{BatchNoise, Observer, Sampler, Target};
 use crate::tensors::{field_batch, to_vec_f64};
 
 /// Samples of the search.
@@ -22,13 +24,19 @@ const STRIDES: [f64; 3] = [0.4, 0.2, 0.1];
 const MOVES: usize = 6;
 
 impl Sampler {
-    /// The sampler with a density of its levels, measured on `target` if levels are to be fitted and no density is given.
-    #[must_use]
-    pub fn fitted_to(&self, target: Target<'_>, device: &Device) -> Self {
+    /// The sampler with a density of its levels, measured on `target` if levels are to be fitted and no density is given, and with
+    /// a rule if its steps are to be fitted and it has none for them.
+    pub fn fitted_to(&self, target: Target<'_>, job: &Job<'_>) -> Result<Self> {
+        self.with_density(target, job)?.with_rule(target, job)
+    }
+
+    pub(crate) fn with_density(&self, target: Target<'_>, job: &Job<'_>) -> Result<Self> {
         if self.spacing != Spacing::Fitted || !self.density.is_empty() {
-            return self.clone();
+            return Ok(self.clone());
         }
-        Self { density: Search::new(self, target, device).density(), ..self.clone() }
+        let density = Search::new(self, target, job).density();
+        job.go_on(NOTHING_WRITTEN)?;
+        Ok(Self { density, ..self.clone() })
     }
 }
 
@@ -42,7 +50,7 @@ fn parabola([a, b]: [f64; 2]) -> Vec<f64> {
 struct Search<'a> {
     sampler: Sampler,
     target: Target<'a>,
-    device: &'a Device,
+    job: &'a Job<'a>,
     /// Noise of unit variance, `[SAMPLES, C, H, W]`.
     latents: Vec<f64>,
     /// Values and second differences of the samples of many steps.
@@ -50,23 +58,23 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(sampler: &Sampler, target: Target<'a>, device: &'a Device) -> Self {
+    fn new(sampler: &Sampler, target: Target<'a>, job: &'a Job<'a>) -> Self {
         let size = target.shape.iter().product();
         let kind = target.denoiser.noise();
         let latents = (0..SAMPLES).flat_map(|i| kind.draw(&mut Stream::new(0, Purpose::Metric, i), size)).collect();
         let sampler = Sampler { eta: 0.0, ..sampler.clone() };
         let fine = Sampler { steps: FINER * sampler.steps, ..sampler.clone() };
-        let search = Self { sampler, target, device, latents, reference: [Vec::new(), Vec::new()] };
+        let search = Self { sampler, target, job, latents, reference: [Vec::new(), Vec::new()] };
         Self { reference: search.run(&fine), ..search }
     }
 
     /// Values and second differences of the samples of `sampler`.
     fn run(&self, sampler: &Sampler) -> [Vec<f64>; 2] {
-        let latents = field_batch(self.latents.clone(), self.target.shape, self.device);
+        let latents = field_batch(self.latents.clone(), self.target.shape, self.job.device);
         let streams = (0..SAMPLES).map(|i| Stream::new(1, Purpose::Metric, i)).collect();
         let kind = self.target.denoiser.noise();
-        let mut noise = BatchNoise { streams, kind, shape: self.target.shape, device: self.device };
-        let values = to_vec_f64(sampler.sample_from(latents, self.target, &mut || noise.draw(), &mut Unobserved));
+        let mut noise = BatchNoise { streams, kind, shape: self.target.shape, device: self.job.device };
+        let values = to_vec_f64(sampler.sample_from(latents, self.target, &mut || noise.draw(), &mut Watch(self.job)));
         let differences = second_differences(&values, self.target.shape);
         [values, differences]
     }
@@ -98,6 +106,17 @@ impl<'a> Search<'a> {
             }
         }
         parabola(best.0)
+    }
+}
+
+/// Ends a sampler with its job.
+struct Watch<'a>(&'a Job<'a>);
+
+impl Observer for Watch<'_> {
+    fn step(&mut self, _: usize, _: usize, _: f64, _: &Tensor<4>, _: &Tensor<4>) {}
+
+    fn stopped(&self) -> bool {
+        self.0.stopped()
     }
 }
 

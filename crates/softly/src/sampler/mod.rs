@@ -2,8 +2,11 @@
 
 pub mod fit;
 pub mod guidance;
+mod rule;
 pub mod sigma_grid;
 pub mod solver;
+
+use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 use schemars::JsonSchema;
@@ -17,6 +20,7 @@ use crate::noise::Noise;
 use crate::random::{Purpose, Stream};
 use crate::sampler::guidance::{GuidanceConfig, Moment, ObservedNodes};
 use crate::sampler::sigma_grid::{SigmaGrid, Spacing};
+use crate::sampler::solver::fitted::Rule;
 use crate::sampler::solver::{SolverKind, Step};
 use crate::tensors::field_batch;
 
@@ -119,25 +123,28 @@ pub struct Sampler {
     /// Guidance by the constraint, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guidance: Option<GuidanceConfig>,
+    /// Numbers of `fitted` steps, measured on a model; none are in a file.
+    #[serde(skip)]
+    pub rule: Option<Arc<Rule>>,
 }
 
 impl Default for Sampler {
     fn default() -> Self {
         let SigmaGrid { steps, sigma_min, sigma_max, spacing, rho, density } = SigmaGrid::default();
         let (solver, churn) = (SolverKind::Heun, Churn::default());
-        Self { solver, steps, sigma_min, sigma_max, spacing, rho, density, eta: 0.0, churn, guidance: None }
+        Self { solver, steps, sigma_min, sigma_max, spacing, rho, density, eta: 0.0, churn, guidance: None, rule: None }
     }
 }
 
 impl Sampler {
     /// The noise levels, highest first, with a final 0.
     pub fn levels(&self) -> Vec<f64> {
-        self.solver.build(self.steps).levels(&self.sigma_grid())
+        self.solver.build(self).levels(&self.sigma_grid())
     }
 
     /// Denoiser calls of one sample.
     pub fn calls(&self) -> usize {
-        self.solver.build(self.steps).calls(self.steps)
+        self.solver.build(self).calls(self.steps)
     }
 
     fn sigma_grid(&self) -> SigmaGrid {
@@ -167,13 +174,22 @@ impl Sampler {
             let problem = format!("expected sigma_min < sigma_max, found {} and {}", self.sigma_min, self.sigma_max);
             return Err(Error::input("sampler.sigma_min", problem));
         }
+        if self.guidance.is_some() && self.solver == SolverKind::Fitted {
+            let problem = "expected a solver that knows no model: `fitted` steps are of the model without guidance";
+            return Err(Error::input("sampler.solver", problem).hint("use solver unipc, or heun"));
+        }
         self.guidance.as_ref().map_or(Ok(()), |guidance| guidance.method().check())
     }
 
     /// Refuses noise that the solver cannot put back.
     fn check_noise(&self) -> Result<()> {
         within("sampler.eta", self.eta, 0.0..=f64::MAX, "a number ≥ 0")?;
-        let multistep = self.solver.build(self.steps).is_multistep();
+        let solver = self.solver.build(self);
+        let multistep = solver.is_multistep();
+        if solver.is_deterministic() && self.eta > 0.0 {
+            let problem = format!("expected 0 with a deterministic solver, found {}", self.eta);
+            return Err(Error::input("sampler.eta", problem).hint("use solver dpm-2m, dpm-3m or unipc"));
+        }
         if multistep && self.churn.amount > 0.0 {
             let problem = format!("expected 0 with a multistep solver, found {}", self.churn.amount);
             return Err(Error::input("sampler.churn.amount", problem).hint("these put noise back by `sampler.eta`"));
@@ -251,7 +267,7 @@ impl Sampler {
         noise: &mut dyn FnMut() -> Tensor<4>,
         observer: &mut dyn Observer,
     ) -> Tensor<4> {
-        let mut solver = self.solver.build(self.steps);
+        let mut solver = self.solver.build(self);
         let levels = solver.levels(&self.sigma_grid());
         let n = latents.dims()[0];
         let mut x = solver.start(latents, levels[0]);

@@ -23,9 +23,9 @@ use softly_pde::algebra::Value;
 use softly_pde::normal_equations::NormalEquations;
 
 use crate::constraint::SoftConstraint;
+use crate::constraint::basis::{Basis, Transform};
 use crate::constraint::linearised::stacked;
 use crate::denoiser::Denoiser;
-use crate::direction::basis::{Basis, Transform};
 use crate::error::{Error, Result};
 use crate::statistics::NodeMoments;
 use crate::tensors::{field_batch, to_vec_f64};

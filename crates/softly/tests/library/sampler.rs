@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::tensor::Tensor;
+use softly::job::Job;
 use softly::tensors::to_vec_f64;
 use softly::{
     BackboneConfig, Blueprint, Churn, Denoiser, DirectionKind, Dps, GammaInput, GammaOutput, GuidanceConfig,
@@ -215,6 +216,7 @@ fn a_sample_does_not_depend_on_its_batch_or_on_threads() {
         ("dpm-2m", point_blueprint(None), Sampler { solver: SolverKind::Dpm2m, ..heun.clone() }),
         ("dpm-3m", point_blueprint(None), Sampler { solver: SolverKind::Dpm3m, eta: 0.5, ..heun.clone() }),
         ("unipc", darcy_blueprint(None, Norm::L1Mean), Sampler { solver: SolverKind::UniPc, ..heun.clone() }),
+        ("fitted", darcy_blueprint(None, Norm::L1Mean), Sampler { solver: SolverKind::Fitted, ..heun.clone() }),
         ("unipc, stochastic", point_blueprint(None), Sampler { solver: SolverKind::UniPc, eta: 1.0, ..heun.clone() }),
         ("scd", point_blueprint(Some(scd(Scale::Plain))), heun.clone()),
         ("scd with churn", point_blueprint(Some(scd(Scale::Unit))), Sampler { churn, ..heun.clone() }),
@@ -227,6 +229,8 @@ fn a_sample_does_not_depend_on_its_batch_or_on_threads() {
     for (name, blueprint, sampler) in cases {
         let mut model = blueprint.build(&cpu()).unwrap();
         wake_gamma(&mut model, 0.3);
+        let fitted = || sampler.fitted_to(model.target(), &Job::silent(&cpu())).unwrap();
+        let sampler = fitted();
         let draw = |indices: &[u64]| -> Vec<u64> {
             let values = to_vec_f64(sampler.sample(model.target(), 7, indices, &cpu(), &mut Unobserved));
             assert!(values.iter().all(|v| v.is_finite()), "{name}");
@@ -238,6 +242,7 @@ fn a_sample_does_not_depend_on_its_batch_or_on_threads() {
         for threads in [1, 2] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| {
+                assert_eq!(fitted(), sampler, "{name}: {threads} threads");
                 assert_eq!(draw(&all), in_one, "{name}: {threads} threads");
                 assert_eq!(draw(&many)[..in_one.len()], in_one, "{name}: among 300 on {threads} threads");
                 let in_threes: Vec<u64> = all.chunks(3).flat_map(&draw).collect();

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use burn::tensor::Tensor;
+use softly::job::Job;
 use softly::tensors::to_vec_f64;
 use softly::{Churn, Denoiser, Dps, GuidanceConfig, Norm, Observer, Sampler, SolverKind, Spacing, Target, Unobserved};
 
@@ -14,8 +15,8 @@ use crate::common::{POINT, cpu, field, normals, order, point_constraint, relativ
 const MULTISTEP: [(SolverKind, f64); 3] =
     [(SolverKind::Dpm2m, 2.0), (SolverKind::Dpm3m, 3.0), (SolverKind::UniPc, 4.0)];
 
-/// The others.
-const ONE_STEP: [(SolverKind, f64); 2] = [(SolverKind::Euler, 1.0), (SolverKind::Heun, 2.0)];
+/// The others; fitted steps without a rule.
+const OTHERS: [(SolverKind, f64); 3] = [(SolverKind::Euler, 1.0), (SolverKind::Heun, 2.0), (SolverKind::Fitted, 3.0)];
 
 const MIXTURE: Mixture =
     Mixture { weights: [0.5, 0.3, 0.2], means: [[1.0, 0.0], [-1.0, 0.5], [0.0, -1.2]], variances: [0.04, 0.01, 0.09] };
@@ -80,7 +81,7 @@ fn solvers_have_their_order_on_a_mixture() {
     let starts = latents.chunks_exact(2).map(|z| [range[0] * z[0], range[0] * z[1]]);
     let exact: Vec<f64> = starts.flat_map(|x| runge_kutta(x, range, 20_000)).collect();
     let denoiser = Closed(|x, sigma| MIXTURE.denoise(x, sigma));
-    for (solver, expected) in ONE_STEP.into_iter().chain(MULTISTEP) {
+    for (solver, expected) in OTHERS.into_iter().chain(MULTISTEP) {
         let errors = [200usize, 400, 800, 1600].map(|steps| {
             let found = at_the_end(&even(solver, steps, range), &denoiser, &latents, &no_noise);
             let error: Vec<f64> = found.iter().zip(&exact).map(|(f, e)| f - e).collect();
@@ -174,9 +175,14 @@ fn two_steps_of_unipc_with_guidance_are_those_of_its_formula() {
 
 #[test]
 fn calls_are_counted() {
-    for (solver, expected) in
-        [(SolverKind::Heun, 23), (SolverKind::Euler, 12), (SolverKind::Dpm3m, 12), (SolverKind::UniPc, 12)]
-    {
+    let solvers = [
+        (SolverKind::Heun, 23),
+        (SolverKind::Euler, 12),
+        (SolverKind::Dpm3m, 12),
+        (SolverKind::UniPc, 12),
+        (SolverKind::Fitted, 12),
+    ];
+    for (solver, expected) in solvers {
         let sampler = Sampler { solver, steps: 12, ..Sampler::default() };
         assert_eq!(sampler.calls(), expected);
         let calls = std::sync::atomic::AtomicUsize::new(0);
@@ -194,6 +200,7 @@ fn noise_that_a_solver_cannot_put_back_is_refused() {
     let churn = Churn { amount: 1.0, ..Churn::default() };
     let cases = [
         (Sampler { eta: 0.5, ..Sampler::default() }, "sampler.eta"),
+        (Sampler { eta: 0.5, solver: SolverKind::Fitted, ..Sampler::default() }, "sampler.eta"),
         (Sampler { eta: -0.5, solver: SolverKind::UniPc, ..Sampler::default() }, "sampler.eta"),
         (Sampler { churn, solver: SolverKind::Dpm2m, ..Sampler::default() }, "sampler.churn.amount"),
         (Sampler { density: vec![1.0], ..Sampler::default() }, "sampler.density"),
@@ -211,13 +218,39 @@ fn fitted_levels_end_closer_than_even_ones() {
     let data = Gaussian::field();
     let even = Sampler { solver: SolverKind::UniPc, steps: 10, spacing: Spacing::LogUniform, ..Sampler::default() };
     let target = Target::plain(&data, data.shape);
-    let fitted = Sampler { spacing: Spacing::Fitted, ..even.clone() }.fitted_to(target, &cpu());
+    let fitted = Sampler { spacing: Spacing::Fitted, ..even.clone() }.fitted_to(target, &Job::silent(&cpu())).unwrap();
     assert_eq!(fitted.levels().len(), 11);
     let ends = |sampler: &Sampler| to_vec_f64(sampler.sample(target, 7, &[0, 1, 2, 3], &cpu(), &mut Unobserved));
     let exact = ends(&Sampler { steps: 2000, ..even.clone() });
     let [of_fitted, of_even] = [&fitted, &even].map(|sampler| relative_error(&ends(sampler), &exact));
     assert!(of_fitted < 0.5 * of_even, "{of_fitted} against {of_even}");
     // A density that is given stays.
-    assert_eq!(fitted.fitted_to(target, &cpu()), fitted);
-    assert_eq!(even.fitted_to(target, &cpu()), even);
+    assert_eq!(fitted.fitted_to(target, &Job::silent(&cpu())).unwrap(), fitted);
+    assert_eq!(even.fitted_to(target, &Job::silent(&cpu())).unwrap(), even);
+}
+
+/// D of Gaussian data is linear, but no rule has a number for every wave: what is left is within an octave.
+#[test]
+fn fitted_steps_end_where_three_times_as_many_end() {
+    let data = Gaussian::field();
+    let few = Sampler { solver: SolverKind::Fitted, steps: 8, spacing: Spacing::LogUniform, ..Sampler::default() };
+    let target = Target::plain(&data, data.shape);
+    let fitted = few.fitted_to(target, &Job::silent(&cpu())).unwrap();
+    let ends = |sampler: &Sampler| to_vec_f64(sampler.sample(target, 7, &[0, 1, 2, 3], &cpu(), &mut Unobserved));
+    let unipc = |steps| Sampler { solver: SolverKind::UniPc, steps, ..few.clone() };
+    let exact = ends(&unipc(2000));
+    let [of_fitted, of_eight, of_many] =
+        [&fitted, &unipc(8), &unipc(24)].map(|sampler| relative_error(&ends(sampler), &exact));
+    assert!(of_fitted < of_many && of_many < of_eight, "{of_fitted}, {of_many} and {of_eight}");
+    // A rule that is there stays, and one for other levels is measured anew.
+    assert_eq!(fitted.fitted_to(target, &Job::silent(&cpu())).unwrap(), fitted);
+    let other = Sampler { steps: 6, ..fitted.clone() };
+    assert_ne!(other.fitted_to(target, &Job::silent(&cpu())).unwrap().rule, fitted.rule);
+}
+
+#[test]
+fn fitted_steps_with_guidance_are_refused() {
+    let guidance = Some(GuidanceConfig::Dps(Dps { scale: 0.1 }));
+    let error = Sampler { guidance, solver: SolverKind::Fitted, ..Sampler::default() }.check().unwrap_err().to_string();
+    assert!(error.contains("sampler.solver") && error.contains("unipc"), "{error}");
 }

@@ -4,9 +4,13 @@
 //! stream. Otherwise repeat earlier output: the length is (c >> 5) + 2, where 7 in the upper bits adds a further byte;
 //! the distance is 1 + 256 (c & 31) + the last byte.
 
+/// The most that a byte of a stream becomes: three bytes repeat 264.
+const MOST_PER_BYTE: usize = 88;
+
 /// Unfolds a stream to at most `limit` bytes; none if it is damaged.
 pub fn unfold(stream: &[u8], limit: usize) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(limit);
+    // The limit of a damaged file is any number.
+    let mut out = Vec::with_capacity(limit.min(MOST_PER_BYTE * stream.len()));
     let mut bytes = stream.iter();
     while let Some(&control) = bytes.next() {
         let control = usize::from(control);

@@ -3,6 +3,7 @@
 use burn::tensor::Tensor;
 
 use crate::denoiser::ddpm::CosineSchedule;
+use crate::sampler::Sampler;
 use crate::sampler::sigma_grid::SigmaGrid;
 use crate::sampler::solver::{Solver, Step};
 
@@ -14,7 +15,7 @@ pub struct Ancestral {
 
 impl Ancestral {
     /// The solver over all `steps` levels of the cosine schedule.
-    pub fn new(steps: usize) -> Self {
+    pub fn new(&Sampler { steps, .. }: &Sampler) -> Self {
         Self { schedule: CosineSchedule::new(steps), steps }
     }
 }

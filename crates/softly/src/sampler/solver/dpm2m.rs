@@ -2,6 +2,7 @@
 
 use burn::tensor::Tensor;
 
+use crate::sampler::Sampler;
 use crate::sampler::solver::multistep::{Known, Leap};
 use crate::sampler::solver::{Solver, Step};
 
@@ -12,7 +13,7 @@ pub struct Dpm2m {
 
 impl Dpm2m {
     /// The solver before its first step.
-    pub fn new(_steps: usize) -> Self {
+    pub fn new(_: &Sampler) -> Self {
         Self { before: None }
     }
 }

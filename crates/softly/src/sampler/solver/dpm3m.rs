@@ -2,6 +2,7 @@
 
 use burn::tensor::Tensor;
 
+use crate::sampler::Sampler;
 use crate::sampler::solver::multistep::{Known, Leap};
 use crate::sampler::solver::{Solver, Step};
 
@@ -16,7 +17,7 @@ pub struct Dpm3m {
 
 impl Dpm3m {
     /// The solver before its first step.
-    pub fn new(_steps: usize) -> Self {
+    pub fn new(_: &Sampler) -> Self {
         Self { known: Vec::new() }
     }
 }

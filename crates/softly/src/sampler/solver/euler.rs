@@ -2,6 +2,7 @@
 
 use burn::tensor::Tensor;
 
+use crate::sampler::Sampler;
 use crate::sampler::solver::{Solver, Step};
 
 /// One denoiser call per step, first order.
@@ -9,7 +10,7 @@ pub struct Euler;
 
 impl Euler {
     /// The solver; it needs no memory of its steps.
-    pub fn new(_steps: usize) -> Self {
+    pub fn new(_: &Sampler) -> Self {
         Self
     }
 }

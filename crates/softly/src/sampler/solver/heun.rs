@@ -2,6 +2,7 @@
 
 use burn::tensor::Tensor;
 
+use crate::sampler::Sampler;
 use crate::sampler::solver::{Solver, Step};
 
 /// Two denoiser calls per step, one in the last; second order.
@@ -9,7 +10,7 @@ pub struct Heun;
 
 impl Heun {
     /// The solver; it needs no memory of its steps.
-    pub fn new(_steps: usize) -> Self {
+    pub fn new(_: &Sampler) -> Self {
         Self
     }
 }

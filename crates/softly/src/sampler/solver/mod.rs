@@ -4,6 +4,7 @@ pub mod ancestral;
 pub mod dpm2m;
 pub mod dpm3m;
 pub mod euler;
+pub mod fitted;
 pub mod heun;
 pub mod multistep;
 pub mod unipc;
@@ -12,11 +13,13 @@ use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::sampler::Sampler;
 use crate::sampler::sigma_grid::SigmaGrid;
 use crate::sampler::solver::ancestral::Ancestral;
 use crate::sampler::solver::dpm2m::Dpm2m;
 use crate::sampler::solver::dpm3m::Dpm3m;
 use crate::sampler::solver::euler::Euler;
+use crate::sampler::solver::fitted::Fitted;
 use crate::sampler::solver::heun::Heun;
 use crate::sampler::solver::unipc::UniPc;
 
@@ -61,13 +64,18 @@ pub trait Solver {
         false
     }
 
+    /// Whether a multistep solver puts no noise back, whatever η says.
+    fn is_deterministic(&self) -> bool {
+        false
+    }
+
     /// Denoiser calls of `steps` steps.
     fn calls(&self, steps: usize) -> usize {
         steps
     }
 }
 
-/// Makes the enumeration of all solvers from a list of types; each is made from the number of steps.
+/// Makes the enumeration of all solvers from a list of types; each is made from the settings of a sampler.
 macro_rules! solvers {
     ($($(#[$doc:meta])* $solver:ident;)*) => {
         /// The solvers by name.
@@ -78,9 +86,9 @@ macro_rules! solvers {
         }
 
         impl SolverKind {
-            /// A solver for a batch that takes `steps` steps.
-            pub fn build(self, steps: usize) -> Box<dyn Solver> {
-                match self { $(Self::$solver => Box::new($solver::new(steps)),)* }
+            /// The solver of `sampler` for a batch.
+            pub fn build(self, sampler: &Sampler) -> Box<dyn Solver> {
+                match self { $(Self::$solver => Box::new($solver::new(sampler)),)* }
             }
         }
     };
@@ -102,4 +110,6 @@ solvers! {
     /// UniPC: one denoiser call, corrected to fourth order; stochastic with `eta`.
     #[serde(rename = "unipc")]
     UniPc;
+    /// Steps fitted to the model: one denoiser call, with the error of two to three times as many steps of `unipc`.
+    Fitted;
 }

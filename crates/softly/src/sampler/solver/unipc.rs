@@ -4,6 +4,7 @@
 
 use burn::tensor::Tensor;
 
+use crate::sampler::Sampler;
 use crate::sampler::solver::multistep::{Known, Leap};
 use crate::sampler::solver::{Solver, Step};
 
@@ -28,7 +29,7 @@ struct Prediction {
 
 impl UniPc {
     /// The solver before its first step.
-    pub fn new(_steps: usize) -> Self {
+    pub fn new(_: &Sampler) -> Self {
         Self { known: Vec::new(), predicted: None }
     }
 }
