@@ -402,12 +402,49 @@ fn a_snapshot_in_half_precision_is_used_as_any_other() {
     );
     let half = adapted.join("half/snapshot.safetensors");
     let half = half.to_str().unwrap();
-    let loss = |of: &str| {
-        json(at, &["eval", of, "--metrics", "loss", "--data", "data"])["denoising_loss"]["mean"].as_f64().unwrap()
+    let residual = |of: &str| {
+        let answer = json(at, &["eval", of, "--metrics", "residual", "--count", "2", "--data", "data"]);
+        answer["model"]["metrics"]["residual"]["mean"].as_f64().unwrap()
     };
-    let (whole, rounded) = (loss(run), loss(half));
-    assert!(rounded != whole && (rounded / whole - 1.0).abs() < 5e-3, "{rounded} and {whole}");
+    let (whole, rounded) = (residual(run), residual(half));
+    assert!(rounded != whole && (rounded / whole - 1.0).abs() < 1e-2, "{rounded} and {whole}");
     refuse(at, &["export", run, "--to", "half", "--follow"], &["--follow", "tensorboard"]);
     refuse(at, &["export", half, "--to", "half"], &["--out", "folder"]);
     refuse(at, &["export", "data", "--to", "half", "--out", "elsewhere"], &["data"]);
+}
+
+#[test]
+fn fitted_steps_are_measured_once_and_kept_beside_the_model() {
+    let at = home();
+    let (_place, adapted) = copy_of("adapted");
+    let run = adapted.to_str().unwrap();
+    let kept = || -> Vec<PathBuf> {
+        let files = fs::read_dir(adapted.join("solver")).into_iter().flatten();
+        files.map(|file| file.unwrap().path()).collect()
+    };
+    let draw = |out: &Path| {
+        let out = out.to_str().unwrap();
+        let sampler = ["--solver", "fitted", "--spacing", "log-uniform", "--steps", "4"];
+        succeed(at, &[&["sample", run, "--count", "2", "--out", out][..], &sampler].concat());
+        fs::read(Path::new(out).join("p.npy")).unwrap()
+    };
+    let (first, second, third) = (adapted.join("first"), adapted.join("second"), adapted.join("third"));
+    let drawn = draw(&first);
+    let files = kept();
+    assert_eq!(files.len(), 1, "{files:?}");
+    let written = fs::metadata(&files[0]).unwrap().modified().unwrap();
+    assert_eq!(draw(&second), drawn);
+    assert_eq!(fs::metadata(&files[0]).unwrap().modified().unwrap(), written);
+    // A damaged file is measured again.
+    let good = fs::read(&files[0]).unwrap();
+    fs::write(&files[0], &good[..good.len() - 1]).unwrap();
+    assert_eq!(draw(&third), drawn);
+    assert_eq!(fs::read(&files[0]).unwrap(), good);
+    let steps = ["--solver", "fitted", "--steps", "4"];
+    refuse(
+        at,
+        &[&["eval", run, "--observe", "p=3", "--noise", "1%", "--data", "data"][..], &steps].concat(),
+        &["fitted", "unipc"],
+    );
+    refuse(at, &[&["sample", run, "--guidance", "1e-3", "--out", "guided"][..], &steps].concat(), &["fitted", "unipc"]);
 }

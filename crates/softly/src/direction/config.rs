@@ -286,7 +286,7 @@ impl Default for NewtonConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KalmanConfig {
-    /// Conjugate-gradient iterations at low noise, σ ≤ σ_data/100; half as many for each factor of √10 above, at least 6. On Darcy's
+    /// Conjugate-gradient iterations at low noise, σ about σ_data/100; half as many for each factor of √10 above, at least 6. On Darcy's
     /// law at 32×32 nodes samples with 96 have less than half of the residual that samples with 24 have; the coefficients of the
     /// Helmholtz equation are constant, and there 6 do what 24 do.
     pub iterations: usize,

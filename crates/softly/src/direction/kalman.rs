@@ -46,7 +46,7 @@ const SAMPLES: usize = 128;
 /// The least energy of a wave of the standardised misfit, whose mean energy is at most 1: the precision of single-precision nodes.
 const LEAST_MISFIT: f64 = 1e-6;
 
-/// Noise is low up to this share of the data's deviation. There the equation is trusted most, and most is left to solve.
+/// Noise is low up to about this share of the data's deviation. There the equation is trusted most, and most is left to solve.
 const LOW_NOISE: f64 = 0.01;
 /// The fewest iterations at high noise, where V leaves little to solve.
 const AT_HIGH_NOISE: usize = 6;
@@ -165,7 +165,7 @@ impl KalmanDirection {
     fn iterations_at(&self, at: Precondition) -> usize {
         // c_skip = σ_data²/(σ² + σ_data²).
         let noise = (1.0 / at.skip - 1.0).sqrt();
-        let halvings = (2.0 * (noise / LOW_NOISE).log10()).ceil().clamp(0.0, 31.0) as u32;
+        let halvings = (2.0 * (noise / LOW_NOISE).log10()).round().clamp(0.0, 31.0) as u32;
         (self.iterations >> halvings).max(self.iterations.min(AT_HIGH_NOISE))
     }
 }

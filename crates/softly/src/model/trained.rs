@@ -221,6 +221,7 @@ impl Trained {
         let numbers = self.model.shape.iter().product::<usize>() as f64;
         let backbone = self.blueprint.config.denoiser.backbone.get();
         let at_once = backbone.footprint(self.model.shape).activations / LAYERS_AT_ONCE;
+        let batch = batch.clamp(1, samples.max(1));
         let bytes = BYTES_PER_NUMBER * samples as f64 * numbers + size_of::<f32>() as f64 * batch as f64 * at_once;
         memory::check("--count and --batch", bytes)
     }

@@ -231,7 +231,7 @@ fn fitted_levels_end_closer_than_even_ones() {
 
 /// D of Gaussian data is linear, but no rule has a number for every wave: what is left is within an octave.
 #[test]
-fn fitted_steps_end_where_three_times_as_many_end() {
+fn fitted_steps_end_far_closer_than_others() {
     let data = Gaussian::field();
     let few = Sampler { solver: SolverKind::Fitted, steps: 8, spacing: Spacing::LogUniform, ..Sampler::default() };
     let target = Target::plain(&data, data.shape);
@@ -239,9 +239,8 @@ fn fitted_steps_end_where_three_times_as_many_end() {
     let ends = |sampler: &Sampler| to_vec_f64(sampler.sample(target, 7, &[0, 1, 2, 3], &cpu(), &mut Unobserved));
     let unipc = |steps| Sampler { solver: SolverKind::UniPc, steps, ..few.clone() };
     let exact = ends(&unipc(2000));
-    let [of_fitted, of_eight, of_many] =
-        [&fitted, &unipc(8), &unipc(24)].map(|sampler| relative_error(&ends(sampler), &exact));
-    assert!(of_fitted < of_many && of_many < of_eight, "{of_fitted}, {of_many} and {of_eight}");
+    let [of_fitted, of_unipc] = [&fitted, &unipc(8)].map(|sampler| relative_error(&ends(sampler), &exact));
+    assert!(of_fitted < 0.05 * of_unipc, "{of_fitted} and {of_unipc}");
     // A rule that is there stays, and one for other levels is measured anew.
     assert_eq!(fitted.fitted_to(target, &Job::silent(&cpu())).unwrap(), fitted);
     let other = Sampler { steps: 6, ..fitted.clone() };
