@@ -488,7 +488,7 @@ pub struct Sampling {
     /// Seed of the samples.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// How steps are taken, instead of the run's way: euler, heun, ancestral, dpm-2m, dpm-3m or unipc.
+    /// How steps are taken, instead of the run's way: euler, heun, ancestral, dpm-2m, dpm-3m, unipc or fitted.
     #[arg(long, value_name = "NAME")]
     pub solver: Option<String>,
     /// Sampler steps, instead of the run's. A step is a network call, of heun two.
