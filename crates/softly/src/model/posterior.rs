@@ -17,7 +17,6 @@ use crate::observe::conditioning::{Given, Knowledge};
 use crate::observe::observations::{Measured, Observations};
 use crate::random::{Purpose, Stream};
 use crate::sampler::Observer;
-use crate::sampler::solver::SolverKind;
 use crate::tensors::{field_batch, to_vec_f64};
 
 /// Samples given measurements, and what they cost.
@@ -69,10 +68,7 @@ impl Trained {
             return Err(Error::input("conditioning", problem)
                 .hint("use --conditioning mmps, or guidance such as dps, which ask the model alone"));
         }
-        if self.blueprint.config.sampler.solver == SolverKind::Fitted {
-            let problem = "`fitted` steps are of the model without measurements";
-            return Err(Error::input("sampler.solver", problem).hint("use solver unipc, or heun"));
-        }
+        self.blueprint.config.sampler.refuse_fitted("without measurements")?;
         if self.blueprint.config.sampler.guidance.is_some() {
             let problem = "the run has guidance by its constraint, which does not go with measurements";
             return Err(Error::input("sampler.guidance", problem)

@@ -19,7 +19,6 @@ use crate::model::held_out_nodes::HeldOutNodes;
 use crate::model::run_folder::RunFolder;
 use crate::model::snapshot::Snapshot;
 use crate::ranks::Ranks;
-use crate::sampler::solver::SolverKind;
 use crate::sampler::{Observer, Sampler, Target, Unobserved};
 use crate::tensors::{field_batch, to_vec_f64};
 
@@ -172,11 +171,7 @@ impl Trained {
 
     /// Refuses a solver that cannot begin with samples of another grid.
     pub fn check_restart(&self) -> Result<()> {
-        if self.blueprint.config.sampler.solver != SolverKind::Fitted {
-            return Ok(());
-        }
-        let problem = "`fitted` steps begin with noise alone, not with samples of another grid";
-        Err(Error::input("sampler.solver", problem).hint("use solver unipc, or heun"))
+        self.blueprint.config.sampler.refuse_fitted("from noise alone, not from samples of another grid")
     }
 
     /// Samples of `coarse`, the same model on another grid, drawn again here: interpolated by waves, mixed with noise

@@ -174,11 +174,19 @@ impl Sampler {
             let problem = format!("expected sigma_min < sigma_max, found {} and {}", self.sigma_min, self.sigma_max);
             return Err(Error::input("sampler.sigma_min", problem));
         }
-        if self.guidance.is_some() && self.solver == SolverKind::Fitted {
-            let problem = "expected a solver that knows no model: `fitted` steps are of the model without guidance";
-            return Err(Error::input("sampler.solver", problem).hint("use solver unipc, or heun"));
+        if self.guidance.is_some() {
+            self.refuse_fitted("without guidance")?;
         }
         self.guidance.as_ref().map_or(Ok(()), |guidance| guidance.method().check())
+    }
+
+    /// Refuses steps that were fitted to other paths: `of` says which those are.
+    pub(crate) fn refuse_fitted(&self, of: &str) -> Result<()> {
+        if self.solver != SolverKind::Fitted {
+            return Ok(());
+        }
+        let problem = format!("`fitted` steps are of the model {of}");
+        Err(Error::input("sampler.solver", problem).hint("use solver unipc, or heun"))
     }
 
     /// Refuses noise that the solver cannot put back.

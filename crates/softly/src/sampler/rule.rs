@@ -11,6 +11,7 @@ use softly_pde::normal_equations::NormalEquations;
 use crate::constraint::basis::Basis;
 use crate::error::Result;
 use crate::job::{Job, NOTHING_WRITTEN};
+use crate::memory;
 use crate::random::{Purpose, Stream};
 use crate::sampler::solver::SolverKind;
 use crate::sampler::solver::fitted::{Memory, Rule, octave, octaves, waves};
@@ -73,6 +74,8 @@ impl<'a> Fit<'a> {
             guidance: None,
             ..sampler.clone()
         };
+        let numbers = SAMPLES as usize * levels.len() * target.shape.iter().product::<usize>();
+        memory::check("sampler.steps", (size_of::<f64>() * numbers) as f64)?;
         job.reporter.note("fitting the solver to the model, once");
         job.reporter.begin(SAMPLES * (many.steps + levels.len()) as u64, 0);
         let (size, kind) = (target.shape.iter().product(), target.denoiser.noise());
